@@ -9,16 +9,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
+import redis
 
 from mainspring import Mainspring
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.waiter import Waiter
 from mainspring.core.run import Run
 from mainspring.errors import RunNotFound, StoreUnavailable
-from mainspring.jobstores.base import CHANGES, JobStore, RunStanding
+from mainspring.jobstores.base import CHANGES, JobStore, RunQuery, RunStanding, Stats
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.testing.conformance.helpers import add_run, claim, start, succeed
+from mainspring.testing.conformance.helpers import add_run, claim, make_run, start, succeed
 from tests.app.kit import LIMIT
 
 
@@ -115,6 +117,68 @@ def test_a_thousand_waiters_need_one_listener_and_no_thread_of_their_own(store: 
     asyncio.run(wait())
     assert store.looks < 20
     assert store.reads < 20
+
+
+def test_a_thousand_waiters_in_vain_are_warned_once(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = [add_run(store) for _ in range(1000)]
+    asked = 0
+
+    def stats(query: RunQuery | None = None) -> Stats:
+        nonlocal asked
+        asked += 1
+        return MemoryJobStore.stats(store, query)
+
+    monkeypatch.setattr(store, "stats", stats)
+
+    async def wait() -> None:
+        waiters = [Waiter([run.id], LIMIT) for run in runs]
+        waits = asyncio.gather(*(hub.wait_async(lambda: store, waiter) for waiter in waiters))
+        await asyncio.to_thread(seated, store, 1000)
+        asked_before, store.reads = asked, 0
+        caplog.clear()
+        for waiter in waiters:
+            waiter.warns_at = 0.0
+        while not caplog.messages:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(seated, store, 1000)
+        assert asked - asked_before == 1
+        assert store.reads == 1
+        store.end(*claim(store))
+        await waits
+
+    asyncio.run(wait())
+    [text] = caplog.messages
+    assert " and 49 others, which has not started; no living worker serves the queue 'default'" in text
+
+
+@pytest.mark.parametrize("url", ["postgresql", "redis"], indirect=True)
+def test_a_thousand_waiters_have_one_connection_that_listens(app: Mainspring, url: str) -> None:
+    store = app.store
+    runs = [make_run(store) for _ in range(1000)]
+    store.add_runs(runs)
+    before = listening(url)
+
+    async def wait() -> None:
+        waits = asyncio.gather(*(app.aio.wait([run.id], LIMIT) for run in runs))
+        await asyncio.to_thread(seated, store, 1000)
+        assert listening(url) - before == 1
+        await asyncio.to_thread(store.settle, [succeed(store, run) for run in claim(store)])
+        await waits
+
+    asyncio.run(wait())
+
+
+def listening(url: str) -> int:
+    """Count the connections of a server that listen for ends."""
+    if url.startswith("redis"):
+        with redis.Redis.from_url(url) as client:
+            return len(client.client_list(_type="pubsub"))
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'").fetchone()
+        assert found is not None
+        return int(found[0])
 
 
 def test_threads_that_wait_share_their_looks(store: CountingStore, threads: ThreadPoolExecutor) -> None:

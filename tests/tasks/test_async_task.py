@@ -8,7 +8,7 @@ import pytest
 
 from mainspring import Mainspring, events, tasks
 from mainspring.errors import TaskNotFound
-from mainspring.tasks import async_task, fetch, fetching, result
+from mainspring.tasks import async_task, fetch, result
 from tests.tasks import functions
 
 SOON = 20_000
@@ -75,7 +75,7 @@ def test_a_wait_is_in_milliseconds(
 
     task_id = async_task(functions.nothing, group="g")
     monkeypatch.setattr(app, "wait", refuse)
-    monkeypatch.setattr(fetching, "_wait_until", lambda ready, timeout: asked.append(timeout))
+    monkeypatch.setattr(app.runs, "wait_until", refuse)
     assert (result(task_id, wait), fetch(task_id, wait)) == (None, None)
     assert tasks.result_group("g", wait=wait) == []
     assert asked == [seconds] * (3 if wait else 2)  # a group that is not waited for is only looked at

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting import hub
+from mainspring.app.waiting.condition import ConditionWaiter
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
@@ -371,6 +372,10 @@ class Runs:
         waiter = Waiter(run_ids, timeout, self._outbox())
         hub.wait(self._store, waiter)
         return waiter.ended()
+
+    def wait_until(self, holds: Callable[[], bool], timeout: float | None = None) -> None:
+        """Wait until a condition holds that ends of runs bring about; raise TimeoutError."""
+        hub.wait(self._store, ConditionWaiter(holds, timeout))
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""

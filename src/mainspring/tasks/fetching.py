@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import RunNotFound, StoreUnavailable, TransactionOpen
+from mainspring.errors import RunNotFound, TransactionOpen
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
@@ -35,8 +35,6 @@ __all__ = [
 
 ENDED: Final = tuple(status.value for status in FINAL)
 FAILURES: Final = tuple(status.value for status in FINAL if status is not Status.SUCCEEDED)
-FIRST_LOOK_SECONDS: Final = 0.001
-LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
 UNENDED: Final = tuple(status.value for status in UNFINISHED)
 
 
@@ -212,7 +210,8 @@ def _fetch_group(
         return _count(app, group, UNENDED) == 0 if count is None else _count(app, group, ENDED) >= count
 
     if wait:
-        _wait_until(complete, _seconds(wait))
+        with suppress(TimeoutError):  # then there is less to return
+            app.runs.wait_until(complete, _seconds(wait))
     return _of_group(app, group, failures)
 
 
@@ -259,26 +258,6 @@ def _delete_group(app: Mainspring, group: str, tasks: bool) -> int:
 
 def _seconds(wait: float) -> float | None:
     return None if wait < 0 else wait / 1000
-
-
-def _wait_until(ready: Callable[[], bool], timeout: float | None) -> None:
-    deadline = None if timeout is None else time.monotonic() + timeout
-    pause, answered = FIRST_LOOK_SECONDS, False
-    while True:
-        try:
-            if ready():
-                return
-            answered = True
-        except StoreUnavailable:  # which may end while there is time
-            if not answered if deadline is None else time.monotonic() >= deadline:
-                raise
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            pause = min(pause, left)
-        time.sleep(pause)
-        pause = min(LONGEST_LOOK_PAUSE_SECONDS, pause * 1.5)
 
 
 # -- under the names django-q has for its cache --------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +15,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.app.insight.bulk import Bulk
-from mainspring.app.insight.bulk_work import bulk_run
+from mainspring.app.insight.bulk_work import LostBulk, bulk_run
+from mainspring.app.waiting import hub
 from mainspring.core.filters import FilterError
 from mainspring.core.instants import from_us
 from mainspring.core.run import Status
@@ -202,6 +206,90 @@ def test_an_action_that_another_process_carries_out_is_stopped_from_here(app: Ma
 def _begun_elsewhere(app: Mainspring) -> tuple[Bulk, int, dict[str, Any], str, str, int]:
     now = app.now()
     return Bulk("cancel", "queue:default", from_us(now), False, "elsewhere"), now, {}, "ann", "", now
+
+
+@LOCAL
+def test_whoever_waits_for_an_action_elsewhere_sits_at_the_hub(app: Mainspring) -> None:
+    app.store.add_runs([app.store.pack_run(bulk_run(*_begun_elsewhere(app)))])
+    waiting = app.bulk("elsewhere")
+    assert waiting is not None
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(waiting.wait, LIMIT)
+        _seated(app)
+        assert app.cancel("elsewhere")
+        assert ended.result(LIMIT)
+    assert waiting.state == "stopped"
+
+
+@LOCAL
+def test_async_code_waits_for_an_action_too(app: Mainspring) -> None:
+    fill(app, 3)
+
+    async def wait() -> list[Bulk]:
+        trial = await app.aio.apply("cancel", "queue:default", trial=True)
+        assert await trial.wait_async(LIMIT)
+        app.store.add_runs([app.store.pack_run(bulk_run(*_begun_elsewhere(app)))])
+        elsewhere = await app.aio.bulk("elsewhere")
+        assert elsewhere is not None
+        assert not await elsewhere.wait_async(0.0)
+        waiting = asyncio.create_task(elsewhere.wait_async(LIMIT))
+        await asyncio.to_thread(_seated, app)
+        await app.aio.cancel("elsewhere")
+        assert await waiting
+        here = await app.aio.apply("cancel", "queue:default")
+        assert await here.wait_async(LIMIT)
+        return [trial, elsewhere, here]
+
+    assert [(bulk.state, bulk.changed) for bulk in asyncio.run(wait())] == [("done", 3), ("stopped", 0), ("done", 3)]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_an_action_that_another_process_was_first_to_take_ends_here_too(
+    url: str, app: Mainspring, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(app, 3)
+    monkeypatch.setattr(app.bulks, "_begin", lambda work: None)
+    bulk = app.apply("cancel", "queue:default")
+    begun = app.bulk(bulk.id)
+    assert begun is not None
+    assert (begun.running, bulk.wait(0.0)) == (True, False)
+    make_app(url, name=app.name, secret_key=KEY).bulks._work()
+    assert bulk.wait(LIMIT)
+    assert (bulk.state, bulk.changed) == ("done", 3)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_an_action_that_this_process_has_lost_ends_for_those_who_wait_here(
+    url: str, app: Mainspring, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(app, 3)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def lose(*args: Any) -> str:
+        reached.set()
+        assert go_on.wait(LIMIT)
+        raise LostBulk
+
+    monkeypatch.setattr(app.bulks, "_change", lose)
+    bulk = app.apply("cancel", "queue:default")
+    assert reached.wait(LIMIT)
+    other = make_app(url, name=app.name, secret_key=KEY, lease=1.0)
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(bulk.wait, LIMIT)
+        go_on.set()
+        while not ended.done():
+            other.bulks._work()
+            time.sleep(0.01)
+        assert ended.result()
+    assert (bulk.state, bulk.changed) == ("done", 3)
+
+
+def _seated(app: Mainspring) -> None:
+    """Return when somebody sits at the hub of the app's store."""
+    deadline = time.monotonic() + LIMIT
+    while not hub.hub_of(app.store)._seats:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @LOCAL

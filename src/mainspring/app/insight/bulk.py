@@ -12,22 +12,23 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.insight.bulk_work import BulkClaims, LostBulk, bulk_run, change_all, place_of
+from mainspring.app.waiting.hub import on_a_thread
 from mainspring.core.instants import from_us
+from mainspring.core.quantities import check_timeout
 from mainspring.core.run import BULK_QUEUE, FINAL, UNFINISHED, WAITING, Run, Status
 from mainspring.core.searching import filter_for
-from mainspring.errors import StoreUnavailable, near
+from mainspring.errors import RunNotFound, StoreUnavailable, near
 from mainspring.jobstores.finding import instant_of
 from mainspring.locks import free_in_children
 
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
+    from mainspring.app.runs import Runs
 
 __all__ = ["VERBS", "Bulk", "BulkActions", "BulkVerb"]
 
 KEPT_BULKS: Final = 50
-"""Bulk actions that a process remembers after they have ended."""
-LOOK_SECONDS: Final = 0.2
-"""Ask the store this often for the end of an action that another process carries out."""
+"""Bulk actions that a process remembers although it does not carry them out, or no longer."""
 ADOPT_SECONDS: Final = 10.0
 """A node looks this often for actions whose process has ended."""
 
@@ -71,38 +72,73 @@ class Bulk:
         """The error that ended it early, if one did."""
         self.stopping = False
         """Whether somebody has stopped it."""
-        self.look: Callable[[], Run | None] | None = None
-        """Reads its record, if another process may carry it out."""
-        self.ask_to_stop: Callable[[], object] = lambda: None
-        self._ended = threading.Event()
+        self.runs: Runs | None = None
+        """Where its run is; None for a trial, which has none."""
+        self._idle = threading.Event()
+        """Set unless this process carries it out."""
+        self._idle.set()
 
     @property
     def running(self) -> bool:
         """Whether it goes on."""
-        return not self._ended.is_set()
+        return self.state == "running"
+
+    @property
+    def here(self) -> bool:
+        """Whether this process carries it out."""
+        return not self._idle.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; return False if it goes on after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self.look is not None and self.running:
-            self.take(self.look())
-            left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
-            if not self.running or left <= 0:
+        until, run = time.monotonic() + check_timeout(timeout), None
+        if self.runs is not None and self.running:
+            try:
+                [run] = self.runs.ended([self.id], timeout)
+            except TimeoutError:
                 return not self.running
-            self._ended.wait(left)
-        return self._ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except RunNotFound:
+                pass
+        return self._note_end(run, until)
+
+    async def wait_async(self, timeout: float | None = None) -> bool:
+        """Wait as `wait` does, without blocking the event loop."""
+        until, run = time.monotonic() + check_timeout(timeout), None
+        if self.runs is not None and self.running:
+            try:
+                [run] = [view.record for view in await self.runs.wait_async([self.id], timeout)]
+            except TimeoutError:
+                return not self.running
+            except RunNotFound:
+                pass
+        return bool(await on_a_thread(lambda: self._note_end(run, until)))
+
+    def _note_end(self, run: Run | None, until: float) -> bool:
+        """Note how its run ended; if that is done here, wait for it until `until` and return whether it has come."""
+        if not self._idle.wait(min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
+            return False
+        if self.running:
+            self.take(run)
+        return True
 
     def stop(self) -> bool:
         """Stop it before its next run; return False if it has ended."""
         self.stopping = True
-        if self.running:
-            self.ask_to_stop()
-        return not self._ended.is_set()
+        if self.running and not self.here and self.runs is not None:
+            self.runs.cancel(self.id)
+        return self.running
+
+    def begin(self) -> None:
+        """Note that this process carries it out."""
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """Note that this process carries it out no longer, though it has not ended."""
+        self._idle.set()
 
     def end(self, state: str) -> None:
         """Note that it has ended."""
         self.state = state
-        self._ended.set()
+        self._idle.set()
 
     def notes(self) -> dict[str, Any]:
         """Return how far it has come, for whoever may have to go on."""
@@ -168,11 +204,13 @@ class BulkActions:
         boundary = now if before is None else min(now, instant_of(before, self._app.now, lambda: self._app.timezone))
         bulk = Bulk(verb, filter, self._local(boundary), trial)
         if trial:
+            bulk.begin()
             self._remember(bulk)
             self._begin(lambda: self._try(bulk, boundary, now, act))
             return bulk
         by, why = self._app.acts.actor()
         run = bulk_run(bulk, boundary, dict(options), by, why, now)
+        bulk.runs = self._app.runs
         self._remember(bulk)
         self._app.store.add_runs([self._app.store.pack_run(run)])
         self._begin(self._work)
@@ -182,7 +220,7 @@ class BulkActions:
         """Return an action on many runs that any process has begun, if it is still known."""
         with self._lock:
             here = self._bulks.get(bulk_id)
-        if here is not None:
+        if here is not None and (here.here or not here.running):
             return here
         run = self._read(bulk_id)
         if run is None or run.queue != BULK_QUEUE:
@@ -217,16 +255,15 @@ class BulkActions:
     def _remember(self, bulk: Bulk) -> None:
         with self._lock:
             self._bulks[bulk.id] = bulk
-            ended = [each.id for each in self._bulks.values() if not each.running]
-            for each in ended[: max(0, len(self._bulks) - KEPT_BULKS)]:
+            idle = [each.id for each in self._bulks.values() if not each.here]
+            for each in idle[: max(0, len(self._bulks) - KEPT_BULKS)]:
                 del self._bulks[each]
 
     def _of(self, run: Run) -> Bulk:
         """Return an action as its record tells it, for a process that does not carry it out."""
         spec = run.call.kwargs
         bulk = Bulk(spec["verb"], spec["filter"], self._local(spec["before"]), False, run.id)
-        bulk.look = lambda: self._read(run.id)
-        bulk.ask_to_stop = lambda: self._app.runs.cancel(run.id)
+        bulk.runs = self._app.runs
         return bulk
 
     def _act(self, verb: str, options: Mapping[str, Any]) -> Callable[[str], Any]:
@@ -265,8 +302,8 @@ class BulkActions:
         if bulk is None:
             bulk = self._of(run)
             bulk.take(run)
-            bulk.look, bulk.ask_to_stop = None, lambda: None
             self._remember(bulk)
+        bulk.begin()
         spec = run.call.kwargs
         with self._app.acting(spec["by"], spec["why"]):
             try:
@@ -274,7 +311,7 @@ class BulkActions:
             except (LostBulk, StoreUnavailable, OSError) as error:
                 with self._lock:  # whoever asks now asks the store
                     self._bulks.pop(bulk.id, None)
-                bulk.look = lambda: self._read(run.id)
+                bulk.leave()
                 if not isinstance(error, LostBulk):
                     raise
                 return

@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mainspring.app.waiting.waiter import RunQuestion, Waiter
+from mainspring.app.waiting.base import BaseWaiter, RunQuestion
+from mainspring.app.waiting.waiter import warn
 from mainspring.clock import SystemClock
 from mainspring.errors import StoreUnavailable
 from mainspring.interrupts import sheltered
@@ -54,7 +55,7 @@ class Seat:
 
     __slots__ = ("ended", "error", "ring", "up", "waiter")
 
-    def __init__(self, waiter: Waiter, ring: Callable[[], object]) -> None:
+    def __init__(self, waiter: BaseWaiter, ring: Callable[[], object]) -> None:
         self.waiter, self.ring = waiter, ring
         self.ended = False
         self.error: Exception | None = None
@@ -182,6 +183,10 @@ class EndHub:
                 for seat in seats:
                     seat.call()
             self._looked_at = now = time.monotonic()
+            unwarned = [seat.waiter for seat in seats if not seat.up and seat.waiter.warns_at <= now]
+            if unwarned:
+                with suppress(Exception):  # a warning is optional
+                    warn(store, unwarned)
             with self._lock:
                 self._seats -= {seat for seat in seats if seat.up}
             gap = min(LONGEST_GAP_SECONDS, max(FIRST_GAP_SECONDS, 2 * self._gap, now - began))
@@ -203,6 +208,7 @@ def ask_together(store: JobStore, seats: Sequence[Seat]) -> bool:
             found |= asked[seat].records
         except StopIteration as stop:
             if stop.value:
+                found = True
                 seat.call(ended=True)
         except StoreUnavailable:
             raise
@@ -281,8 +287,8 @@ def _look_and_join(store: JobStore, seat: Seat) -> EndHub | None:
     return hub
 
 
-def wait(store: Callable[[], JobStore], waiter: Waiter) -> None:
-    """Wait until all runs of the waiter have ended; raise TimeoutError, RunNotFound or StoreUnavailable."""
+def wait(store: Callable[[], JobStore], waiter: BaseWaiter) -> None:
+    """Wait until the wait of a waiter is over; raise TimeoutError, RunNotFound or StoreUnavailable."""
     while True:
         bell = SystemClock().wake()
         seat = Seat(waiter, bell.set)
@@ -307,7 +313,7 @@ async def on_a_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(work)
 
 
-async def wait_async(store: Callable[[], JobStore], waiter: Waiter, off_loop: OffLoop = on_a_thread) -> None:
+async def wait_async(store: Callable[[], JobStore], waiter: BaseWaiter, off_loop: OffLoop = on_a_thread) -> None:
     """Wait as `wait` does, without blocking the event loop: `off_loop` makes the short looks, which block."""
     import asyncio  # importing it takes 40 ms, and not every app needs it
 

@@ -1,29 +1,26 @@
-"""What one wait knows: ask for the statuses of its runs, and read each record once, when its run has ended.
-
-`Waiter.look` asks the store for one waiter alone. The hub (`hub.py`) asks for all waiters of the process together: a
-waiter yields its questions, so that both ways share every line.
-"""
+"""Wait until certain runs have ended: ask for their statuses, and read each record once, when its run has ended."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.core.quantities import check_timeout
+from mainspring.app.waiting.base import BaseWaiter, RunQuestion
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.core.waiting.results import result_of
-from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
 
-__all__ = ["RunQuestion", "Waiter", "result_of"]
+__all__ = ["Waiter", "result_of", "warn"]
 
 FIRST_PAGE_RUNS: Final = 50
 """Look at this many runs first, and at the others when these have ended."""
@@ -37,72 +34,25 @@ FULL_LOOK_FACTOR: Final = 20
 log = logging.getLogger("mainspring.app")
 
 
-class RunQuestion(NamedTuple):
-    """Runs of which a waiter wants the records, or only the statuses."""
-
-    run_ids: list[str]
-    records: bool
-
-
-class Waiter:
+class Waiter(BaseWaiter):
     """The runs that somebody waits for, and which of them have ended."""
 
     def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: RunOutbox | None = None) -> None:
+        super().__init__(timeout)
         self._wanted = list(run_ids)
         self._outbox = outbox
-        self._timeout = check_timeout(timeout)
-        self._deadline = time.monotonic() + self._timeout
-        self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
+        self.warns_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._all_at = 0.0
         """When to look at all unfinished runs, even if the first ones have not ended."""
-        self._answered = False
-        self.away = False
-        """Whether the last look got no answer from the store."""
 
-    def look(self, store: JobStore) -> bool:
-        """Return True if all have ended; raise TimeoutError when it has taken too long.
-
-        A look during an outage of the store counts as one that found nothing. If the store has never answered, its
-        error ends the wait: at the time-out, or at once if there is none.
-        """
-        try:
-            ended = self._look(store)
-        except StoreUnavailable as error:
-            over = time.monotonic() >= self._deadline
-            if not self._answered and (over or self._timeout == math.inf):
-                raise
-            if over:
-                raise TimeoutError(
-                    f"{self._unended()}, as far as known: the store does not answer ({error})"
-                ) from error
-            if not self.away:
-                log.warning("the store does not answer; the wait goes on: %s", error)
-            self.away = True
-            return False
-        return ended
-
-    def _look(self, store: JobStore) -> bool:
-        began, questions = time.monotonic(), self.questions(store)
-        try:
-            question = next(questions)
-            while True:
-                ask = store.get_runs if question.records else store.standings
-                question = questions.send(ask(question.run_ids))
-        except StopIteration as stop:
-            if stop.value:
-                return True
+    def _go_on(self, store: JobStore, began: float) -> None:
         store.check_wait(self._left)
-        if began >= self._deadline:
-            raise TimeoutError(self._describe(store))
-        if began >= self._warn_at:
-            self._warn_at = math.inf
-            self._warn(store)
-        return False
+        if self.warns_at <= began < self._deadline:
+            warn(store, [self])
 
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
-        """Look once: yield questions, take what the store answers to each, and return True if all have ended."""
         left: list[str] = []
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
@@ -142,26 +92,19 @@ class Waiter:
                 again.append(run_id)
         return again
 
-    def _warn(self, store: JobStore) -> None:
-        """Warn if no worker can execute the run: the caller might wait for ever."""
-        run = _front(self._left[0], store)
-        missing = "" if run is None else _unserved(run, store)
-        if missing:
-            log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
-
     @property
-    def looks_at(self) -> float:
-        """When this waiter has to look alone, by the monotonic clock: to give up, or to warn that nothing happens."""
-        return min(self._deadline, self._warn_at)
+    def first(self) -> str:
+        """The first run that has not ended, as far as known."""
+        return self._left[0]
 
     def _describe(self, store: JobStore) -> str:
         """Say which runs have not ended, the status of the first, and whether a worker could execute it."""
         first, *others = self._left
-        run = _front(first, store)
+        run = _front(store.get_runs([first])[0], store)
         status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
         text = f"{self._unended()}: "
         text += ", ".join([f"{first} ({status})", *others[:2]]) + (", ..." if len(self._left) > 3 else "")
-        return text if run is None else text + _unserved(run, store)
+        return text if run is None else text + _unserved(run, QueueService(store))
 
     def _unended(self) -> str:
         left, wanted = len(self._left), len(self._wanted)
@@ -173,9 +116,45 @@ class Waiter:
         return list(map(self._done.__getitem__, self._wanted))
 
 
-def _front(run_id: str, store: JobStore) -> Run | None:
+def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
+    """Warn if no worker can execute the runs that somebody waits for: the caller might wait for ever.
+
+    Whatever keeps many runs waiting is said once, and only the first of many waiters are looked at.
+    """
+    first: list[str] = []
+    for waiter in waiters:
+        waiter.warns_at = math.inf
+        if isinstance(waiter, Waiter) and len(first) < FIRST_PAGE_RUNS:
+            first.append(waiter.first)
+    service, waiting = QueueService(store), dict[str, list[str]]()
+    for run_id, run in zip(first, store.get_runs(first), strict=True):
+        front = _front(run, store)
+        if front is not None and (missing := _unserved(front, service)):
+            waiting.setdefault(missing, []).append(run_id)
+    for missing, run_ids in waiting.items():
+        others = f" and {len(run_ids) - 1} others" if len(run_ids) > 1 else ""
+        log.warning("waiting for run %s%s, which has not started%s", run_ids[0], others, missing)
+
+
+class QueueService:
+    """Which queues a living worker serves and which are paused, read once and only if it matters."""
+
+    def __init__(self, store: JobStore) -> None:
+        self.store = store
+
+    @cached_property
+    def served(self) -> set[str]:
+        """The queues that a living worker serves."""
+        return {queue for node in self.store.nodes() for queue in node.queues}
+
+    @cached_property
+    def paused(self) -> set[str]:
+        """The queues that are paused."""
+        return {queue.name for queue in self.store.stats().queues if queue.paused}
+
+
+def _front(run: Run | None, store: JobStore) -> Run | None:
     """Return a run, or if it is blocked, the first unfinished run that it waits for; None if it is gone."""
-    run = store.get_runs([run_id])[0]
     for _ in range(MOST_STEPS_BACK):
         if run is None or run.status is not Status.BLOCKED:
             break
@@ -187,18 +166,17 @@ def _front(run_id: str, store: JobStore) -> Run | None:
     return run
 
 
-def _unserved(run: Run, store: JobStore) -> str:
+def _unserved(run: Run, service: QueueService) -> str:
     """Return a hint if the queue of a run is paused or no worker serves it, with what to do; else nothing."""
     if run.status is not Status.PENDING or run.queue.startswith("."):  # no worker serves a scheduler's own queue
         return ""
     if run.queue == SIGNAL_QUEUE:
         return f"; it waits for a signal: app.signal({run.id!r}, value) gives it"
     try:
-        served = any(run.queue in node.queues for node in store.nodes())
-        paused = any(info.name == run.queue and info.paused for info in store.stats().queues)
+        served, paused = run.queue in service.served, run.queue in service.paused
     except Exception:  # the hint is optional; the time-out is raised in any case
         return ""
     if paused:
         return f"; the queue {run.queue!r} is paused: app.resume_queue({run.queue!r}) lets its runs start"
-    how = "app.start(work=True)" if store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
+    how = "app.start(work=True)" if service.store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
     return "" if served else f"; no living worker serves the queue {run.queue!r}: start one with {how}"

@@ -1,0 +1,28 @@
+"""Wait for something that ends of runs bring about, but that is not the end of certain runs: half a group has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from mainspring.app.waiting.base import BaseWaiter, RunQuestion
+from mainspring.jobstores.base import JobStore
+
+__all__ = ["ConditionWaiter"]
+
+
+class ConditionWaiter(BaseWaiter):
+    """Waits until a condition holds; `holds` reads the store, on the thread that looks."""
+
+    def __init__(self, holds: Callable[[], bool], timeout: float | None = None) -> None:
+        super().__init__(timeout)
+        self._holds = holds
+
+    def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
+        yield from ()  # it asks by itself: there is nothing to ask together
+        met = self._holds()
+        self._answered, self.away = True, False
+        return met
+
+    def _unended(self) -> str:
+        return f"the condition has not come true in {self._timeout:g} s"
