@@ -93,9 +93,9 @@ class Waiter:
         except StopIteration as stop:
             if stop.value:
                 return True
-        store.check_wait(self._left)
         if began >= self._deadline:
             raise TimeoutError(self._describe(store))
+        store.check_wait(self._left)
         if began >= self._warn_at:
             self._warn_at = math.inf
             self._warn(store)
