@@ -26,6 +26,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.RecordTooLarge("mail", 300_000, 262_144, "etcd"),
     errors.TooManyJobs(50_001, 50_000, "etcd"),
     errors.TransactionOpen("r1"),
+    errors.TransactionOpen("r1", locked=True),
     errors.MaxInstancesReachedError("mail", 3),
     errors.RunNotFound("r1"),
     errors.TaskNotFound("app:sned", ("app:send",), "; register it"),

@@ -15,7 +15,7 @@ MainspringError
 ├── RecordTooLarge                (ValueError)    a job is larger than its store takes
 ├── TooManyJobs                   (ValueError)    a store of few jobs is full
 ├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
-├── TransactionOpen               (RuntimeError)  waiting for a run that nobody sees before the caller commits
+├── TransactionOpen               (RuntimeError)  waiting for a run that cannot end before the caller commits
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── InvalidArguments              (ValueError)    a call whose arguments do not fit the annotations of its task
 ├── RunNotFound                   (LookupError)
@@ -266,17 +266,23 @@ class TooManyJobs(MainspringError, ValueError):
 
 
 class TransactionOpen(MainspringError, RuntimeError):
-    """The caller waits for a run inside the transaction that enqueued it: nobody can execute it before the commit."""
+    """The caller waits for a run inside a transaction that keeps it from ending.
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
+    It has enqueued the run, so nobody else sees that; or it has `locked` the store, so nobody else can write.
+    """
+
+    def __init__(self, run_id: str, locked: bool = False) -> None:
+        super().__init__(run_id, locked)
         self.run_id = run_id
+        self.locked = locked
 
     def __str__(self) -> str:
-        return (
-            f"run {self.run_id!r} was enqueued in the transaction that is still open here, so no worker can see it; "
-            "commit first, then wait for its result"
+        why = (
+            "cannot end: the transaction that is open here keeps all others from writing to the SQLite file"
+            if self.locked
+            else "was enqueued in the transaction that is still open here, so no worker can see it"
         )
+        return f"run {self.run_id!r} {why}; commit first, then wait for its result"
 
 
 class MaxInstancesReachedError(MainspringError, RuntimeError):

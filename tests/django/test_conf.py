@@ -94,12 +94,28 @@ def test_keys_without_a_meaning_here_are_noted(key: str) -> None:
         ({"django_redis": "default"}, "redis://cache:6379/1"),
         ({"mongo": {"host": "h"}, "mongo_db": "jobs"}, "mongodb://h:27017/jobs"),
         ({"orm": "other", "broker_class": "django_q.brokers.orm.ORM"}, "django://other"),
+        ({"redis": "redis://host:1/2", "django_redis": "default"}, "redis://cache:6379/1"),
+        ({"redis": "redis://host:1/2", "mongo": "mongodb://h", "orm": "other"}, "django://other"),
+        ({"redis": "redis://host:1/2", "mongo": "mongodb://h:7"}, "mongodb://h:7/mainspring"),
+        (
+            {"orm": "other", "redis": "redis://h/1", "broker_class": "django_q.brokers.redis_broker.Redis"},
+            "redis://h/1",
+        ),
+        ({"orm": None, "mongo": None, "sqs": None, "iron_mq": None, "broker_class": None}, "django://default"),
+        ({"redis": None, "django_redis": ""}, "django://default"),
     ],
 )
 def test_brokers_become_stores(theirs: dict[str, Any], url: str) -> None:
     caches = {"default": {"LOCATION": "redis://cache:6379/1"}}
     found = read(settings(Q_CLUSTER=theirs, CACHES=caches))
     assert (found.url, [code for code in ids(found.messages) if code[0] == "E"]) == (url, [])
+
+
+def test_a_broker_that_django_q_would_not_take_is_noted() -> None:
+    found = read(settings(Q_CLUSTER={"orm": "default", "redis": "redis://host"}))
+    assert [message.msg for message in found.messages if "redis" in message.msg] == [
+        "Q_CLUSTER['redis'] = 'redis://host' is not used: django-q takes 'orm', too"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from mainspring.errors import (
     ConfigurationError,
     ConflictingIdError,
     JobLookupError,
+    RunCancelled,
     RunNotFound,
     StoreUnavailable,
     TransactionOpen,
@@ -156,6 +157,31 @@ def test_waiting_for_a_run_of_the_open_transaction_is_refused_at_once(app: Mains
         app.enqueue(double, 3)
     with transaction.atomic(using=alias), pytest.raises(TimeoutError):
         handle.result(timeout=0)
+
+
+def test_waiting_while_a_transaction_holds_the_whole_file_is_refused_at_once(on_sqlite: str) -> None:
+    emptied(on_sqlite)
+    with Mainspring(f"django://{on_sqlite}") as app:
+        handle = app.task(double).enqueue(1)
+        with transaction.atomic(using=on_sqlite):
+            with pytest.raises(TransactionOpen, match="keeps all others from writing to the SQLite file"):
+                handle.result()
+            with pytest.raises(TransactionOpen):
+                handle.wait(timeout=600)
+            assert app.cancel(handle)
+            assert handle.wait().status == "cancelled"
+
+
+def test_a_wait_inside_a_transaction_sees_what_the_transaction_has_written(app: Mainspring, alias: str) -> None:
+    cancelled, failed = app.enqueue(double, 1), app.enqueue(double, 2)
+    app.cancel(failed)
+    with transaction.atomic(using=alias):
+        app.cancel(cancelled)
+        with pytest.raises(RunCancelled):
+            cancelled.result()
+        failed.retry()
+        with pytest.raises(TransactionOpen, match="commit first"):  # not the old end, which all others still see
+            failed.result()
 
 
 def test_a_column_called_name_in_the_runs_stops_no_claim(app: Mainspring, alias: str) -> None:

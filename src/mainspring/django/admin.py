@@ -117,10 +117,10 @@ class SuccessAdmin(RunAdmin):
     """What has succeeded."""
 
     list_display = ("name", "group", "func", "cluster", "started", "stopped", "took")
-    actions = ("resubmit",)
+    actions = ("resubmit_task",)
 
     @admin.action(description=_("Resubmit selected tasks as new ones"), permissions=["resubmit"])
-    def resubmit(self, request: Any, queryset: Any) -> None:
+    def resubmit_task(self, request: Any, queryset: Any) -> None:
         """Enqueue the calls once more, as runs of their own."""
         _each(self, request, queryset, "enqueued once more", lambda run: app.again(run.pk))
 
@@ -131,7 +131,7 @@ class FailureAdmin(RunAdmin):
 
     list_display = ("name", "group", "func", "cluster", "status", "started", "stopped", "short_result")
     list_filter = ("status", "cluster")
-    actions = ("resubmit", "restore")
+    actions = ("resubmit_task", "restore")
 
     @admin.display(description=_("Short result"))
     def short_result(self, run: Any) -> str:
@@ -139,7 +139,7 @@ class FailureAdmin(RunAdmin):
         return str(truncatechars(str(run.result or ""), 100))
 
     @admin.action(description=_("Resubmit selected tasks (the same runs)"), permissions=["act"])
-    def resubmit(self, request: Any, queryset: Any) -> None:
+    def resubmit_task(self, request: Any, queryset: Any) -> None:
         """Send the runs back to their queues: they keep their ids and their errors."""
         _each(self, request, queryset, "sent back", lambda run: app.retry(run.pk))
 

@@ -20,7 +20,7 @@ from mainspring.errors import near
 from mainspring.jobstores.health import check_requirement
 from mainspring.util import astimezone
 
-__all__ = ["Conf", "conf", "read", "signing_keys"]
+__all__ = ["Conf", "conf", "patches", "read", "signing_keys"]
 
 NAMES: Final = ("MAINSPRING", "Q_CLUSTER", "SECRET_KEY", "SECRET_KEY_FALLBACKS", "TIME_ZONE", "DATABASES")
 """The settings that an app is made of."""
@@ -155,6 +155,8 @@ _CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
 def read(source: Any = settings, cluster: str | None = None) -> Conf:
     """Read the settings, with what is wrong with them; `cluster` is the name of one of Q_CLUSTER's ALT_CLUSTERS."""
     theirs = getattr(source, "Q_CLUSTER", None)
+    if patches and isinstance(theirs, Mapping | None):
+        theirs = {**(theirs or {}), **patches}
     found, messages = translated(theirs, cluster, source) if theirs is not None else ({}, [])
     ours, more = _checked(getattr(source, "MAINSPRING", None) or {})
     if "url" in ours or "database" in ours:
@@ -212,6 +214,8 @@ def _derived(salt: str, secret: str | bytes) -> bytes:
     return hashlib.sha256(b"\0".join([b"mainspring.django", salt.encode(), key])).digest()
 
 
+patches: Final[dict[str, Any]] = {}
+"""Keys of Q_CLUSTER that tests have set on django-q's `Conf`."""
 _conf: Conf | None = None
 
 

@@ -30,8 +30,10 @@ IGNORED: Final = {
     "cached": "all results are in the store; cached=n of a call is its retention",
 }
 """The keys without a meaning here, and why."""
-BROKERS: Final = {"ORM": "orm", "Redis": "redis", "Mongo": "mongo"}
-"""The brokers of django-q that have a counterpart here, by their classes."""
+BROKERS: Final = ("iron_mq", "sqs", "orm", "mongo", "django_redis", "redis")
+"""The keys that name a broker. django-q takes the first that is set."""
+CLASSES: Final = {"ORM": ("orm",), "Mongo": ("mongo",), "Redis": ("django_redis", "redis")}
+"""The brokers of django-q that have a counterpart here, by their classes; `broker_class` comes before the keys."""
 Found = dict[str, Any]
 Messages = list[CheckMessage]
 
@@ -48,6 +50,7 @@ def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Mes
         keys |= {**others[cluster], "cluster_name": cluster}
     elif cluster is not None:
         keys["cluster_name"] = cluster
+    _choose_broker(keys, messages)
     found: Found = {"threads": 1, "coalesce": not keys.get("catch_up", True)}
     if len(others):
         found["queues"] = tuple(sorted(map(str, others)))
@@ -64,6 +67,16 @@ def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Mes
             known = {*KEYS, *IGNORED, "catch_up", "ALT_CLUSTERS"}
             messages.append(Warning(f"Q_CLUSTER has no key {key!r}{near(str(key), known)}", id="mainspring.W014"))
     return found, messages
+
+
+def _choose_broker(keys: Found, messages: Messages) -> None:
+    """Leave only the broker that django-q would take."""
+    named = CLASSES.get(str(keys.get("broker_class")).rpartition(".")[2], ())
+    given = [key for key in (*named, *BROKERS) if keys.get(key) or isinstance(keys.get(key), dict)]
+    for key in BROKERS:
+        value = keys.pop(key, None) if key not in given[:1] else None
+        if value:
+            messages.append(_note(key, value, f"is not used: django-q takes {given[0]!r}, too"))
 
 
 def _note(key: str, value: Any, text: str) -> Info:
@@ -118,7 +131,7 @@ def _no_broker(value: Any, keys: Found, found: Found, messages: Messages, source
 
 
 def _broker_class(value: Any, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    if value is not None and BROKERS.get(str(value).rpartition(".")[2]) not in keys:
+    if value and not keys.keys() & {*CLASSES.get(str(value).rpartition(".")[2], ())}:
         _no_broker(value, keys, found, messages, source)
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any, Final
 
+from mainspring.django_q.conf import Conf
 from mainspring.django_q.status import Stat, Status
 
 __all__ = ["Cluster"]
@@ -90,6 +91,16 @@ class Cluster:
     def is_running(self) -> bool:
         """Whether it has been started and not stopped."""
         return self.sentinel is not None and self.sentinel.is_alive()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has been started and does not serve the queue yet."""
+        return self.is_running and not isinstance(self.stat, Stat)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it lets started tasks end."""
+        return self.is_running and self.stat.status == Conf.STOPPING
 
     @property
     def has_stopped(self) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from django.conf import settings
+from django.core.signals import setting_changed
 
-from mainspring.django.conf import conf
+from mainspring.django.conf import conf, patches
 from mainspring.django.q_cluster import IGNORED
 from mainspring.errors import near
 
@@ -51,21 +52,41 @@ _USED: Final[dict[str, Callable[[Any], Any]]] = {
 """The names whose values are the settings in use."""
 
 
+def _patch(key: str, *value: Any) -> None:
+    """Set a key of Q_CLUSTER, or take back what was set, until the process ends; Django tells who has read it."""
+    patches.pop(key, None)
+    patches.update(dict.fromkeys([key], *value) if value else {})
+    setting_changed.send(sender=Conf, setting="Q_CLUSTER", value=value, enter=bool(value))
+
+
 class _Names(type):
-    """Reads the settings at each use, so that `override_settings` holds."""
+    """Reads the settings at each use, so that `override_settings` holds; what is set here, as tests do, holds too."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        _patch(cls._key(name), value)
+
+    def __delattr__(cls, name: str) -> None:
+        _patch(cls._key(name))
+
+    def _key(cls, name: str) -> str:
+        """Return the key of Q_CLUSTER that a name stands for."""
+        if name == "SECRET_KEY":
+            raise AttributeError("Conf.SECRET_KEY is the project's own; change that with override_settings")
+        getattr(cls, name)  # raises if there is none
+        return _GIVEN[name][0] if name in _GIVEN else name.lower()
 
     def __getattr__(cls, name: str) -> Any:
         if name in _USED:
             return _USED[name](conf())
         if name in _GIVEN:
             key, default = _GIVEN[name]
-            return (getattr(settings, "Q_CLUSTER", None) or {}).get(key, default)
+            return {**(getattr(settings, "Q_CLUSTER", None) or {}), **patches}.get(key, default)
         if name.lower() in IGNORED:
             raise AttributeError(f"Conf.{name} has no meaning here: {IGNORED[name.lower()]}")
         raise AttributeError(f"Conf has no {name!r}{near(name, [*_USED, *_GIVEN])}; see mainspring.django.conf.conf()")
 
 
 class Conf(metaclass=_Names):
-    """The settings under django-q's names. Write them in Q_CLUSTER or MAINSPRING: what is set here is not used."""
+    """The settings under django-q's names. Write them in Q_CLUSTER or MAINSPRING; tests may set them here."""
 
     STARTING, WORKING, IDLE, STOPPED, STOPPING = "Starting", "Working", "Idle", "Stopped", "Stopping"

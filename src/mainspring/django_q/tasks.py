@@ -4,6 +4,7 @@ from typing import Any
 
 from mainspring.django.tasks import *  # noqa: F403
 from mainspring.django.tasks import __all__  # noqa: F401
+from mainspring.django_q.brokers import Broker, get_broker  # type: ignore[assignment]  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:

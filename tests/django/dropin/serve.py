@@ -31,6 +31,7 @@ def main() -> None:
         time.sleep(0.05)
     (stat,) = Stat.get_all()
     found: dict[str, Any] = {"done": is_done(), "cluster": [stat.sentinel == pid, len(stat.workers), stat.uptime() > 0]}
+    found["state"] = [cluster.is_running, cluster.is_starting, cluster.is_stopping]
     found["stopped"] = [cluster.stop(), cluster.has_stopped, cluster.stop()]
     found["runs"] = {task.name: [task.status, str(task.result)[:200]] for task in Task.objects.all()}
     found["schedules"] = dict(Schedule.objects.values_list("name", "repeats"))

@@ -96,7 +96,7 @@ def test_a_run_is_shown_with_its_arguments_result_and_errors(boss: Client) -> No
 @pytest.mark.usefixtures("history")
 def test_a_failure_is_resubmitted_as_the_same_run(boss: Client) -> None:
     run = Failure.objects.get()
-    assert "1 sent back" in act(boss, "failure", "resubmit", run.pk).content.decode()
+    assert "1 sent back" in act(boss, "failure", "resubmit_task", run.pk).content.decode()
     assert OrmQ.objects.filter(pk=run.pk).exists()
     assert not Failure.objects.exists()
 
@@ -104,7 +104,7 @@ def test_a_failure_is_resubmitted_as_the_same_run(boss: Client) -> None:
 @pytest.mark.usefixtures("history")
 def test_a_success_is_resubmitted_as_a_new_run_and_deleted(boss: Client) -> None:
     run = Success.objects.get(name="double 7")
-    act(boss, "success", "resubmit", run.pk)
+    act(boss, "success", "resubmit_task", run.pk)
     assert OrmQ.objects.filter(name="double 7").exists()
     boss.post(page_of("success"), {"action": "delete_selected", "_selected_action": [run.pk], "post": "yes"})
     assert not Success.objects.filter(pk=run.pk).exists()
@@ -157,7 +157,7 @@ def test_who_may_only_look_finds_no_actions() -> None:
         answer = client.get(page_of(name))
         assert answer.status_code == 200
         assert b'name="action"' not in answer.content
-    act(client, "failure", "resubmit", Failure.objects.get().pk)
+    act(client, "failure", "resubmit_task", Failure.objects.get().pk)
     assert Failure.objects.count() == 1
 
 

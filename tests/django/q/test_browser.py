@@ -81,8 +81,8 @@ def act(page: Page, name: str, action: str) -> str:
 
 def test_an_action_on_each_page(page: Page) -> None:
     assert "1 moved to the front" in act(page, "ormq", "move_to_front")
-    assert "1 enqueued once more" in act(page, "success", "resubmit")
-    assert "1 sent back" in act(page, "failure", "resubmit")
+    assert "1 enqueued once more" in act(page, "success", "resubmit_task")
+    assert "1 sent back" in act(page, "failure", "resubmit_task")
     assert "1 paused" in act(page, "schedule", "pause")
     page.goto("/admin/mainspring/ormq/")
     assert page.locator("[name=_selected_action]").count() == 3

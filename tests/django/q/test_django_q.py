@@ -83,6 +83,7 @@ def test_a_cluster_executes_what_was_taken_over(project: Project) -> None:
     found = json.loads(project.run("tests.django.dropin.serve"))
     assert found["done"]
     assert found["cluster"] == [True, 1, True]
+    assert found["state"] == [True, False, False]
     assert found["stopped"] == [True, True, False]
     runs = found["runs"]
     assert runs["plain"] == ["succeeded", "3"]

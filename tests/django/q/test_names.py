@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from django.core.cache import cache
 from django.core.signing import BadSignature
 from django.test import override_settings
 from django.utils import timezone
 
+from mainspring.django.app import app
 from mainspring.django.models import Failure, OrmQ, Success, Task
 from mainspring.django.testing import run_queue
 from mainspring.django_q.brokers import Broker, get_broker
@@ -19,7 +22,7 @@ from mainspring.django_q.conf import Conf
 from mainspring.django_q.monitor_terminal import get_ids, info, memory, monitor
 from mainspring.django_q.signing import SignedPackage
 from mainspring.django_q.status import Stat
-from mainspring.django_q.tasks import async_task, queue_size
+from mainspring.django_q.tasks import async_task, fetch, queue_size
 
 DOUBLE = "tests.django.project.shop.tasks.double"
 
@@ -35,6 +38,36 @@ def test_conf_has_the_settings_in_use() -> None:
         _ = Conf.POLL
     with pytest.raises(AttributeError, match="did you mean 'WORKERS'"):
         _ = Conf.WORKRES
+
+
+def test_what_a_test_sets_on_conf_holds_until_it_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patches:
+        patches.setattr(Conf, "SYNC", True)
+        patches.setattr(Conf, "TIMEOUT", 7)
+        assert (Conf.SYNC, Conf.TIMEOUT, app.inline, app.conf.timeout) == (True, 7, True, 7.0)
+        run_id = async_task(DOUBLE, 4)
+        assert fetch(run_id).result == 8
+    assert (Conf.SYNC, Conf.TIMEOUT, app.inline) == (False, None, False)
+    with patch.object(Conf, "SAVE_LIMIT", 5):
+        assert (Conf.SAVE_LIMIT, app.conf.keep_runs) == (5, 5)
+    assert app.conf.keep_runs == 100_000
+    with pytest.raises(AttributeError, match="override_settings"):
+        Conf.SECRET_KEY = "another"
+    with pytest.raises(AttributeError, match="workers are woken by changes"):
+        Conf.POLL = 3
+
+
+def test_a_broker_takes_the_names_and_packages_of_django_q() -> None:
+    broker = get_broker("mail:q")
+    broker.enqueue(SignedPackage.dumps({"func": DOUBLE, "args": (4,), "name": "packed"}))
+    broker.enqueue(DOUBLE, 5)
+    assert (broker.list_key, broker.queue_size()) == ("mail_q", 2)
+    run_queue("mail_q")
+    assert sorted(task.result for task in Success.objects.all()) == [8, 10]
+    broker.list_key = "other:q"
+    assert (broker.list_key, broker.queue_size(), broker.cache) == ("other_q", 0, cache)
+    with pytest.raises(ValueError, match="signature"):
+        broker.enqueue("no package, no function")
 
 
 def test_the_broker_is_that_of_the_queue_that_calls_go_to() -> None:

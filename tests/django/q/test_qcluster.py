@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from mainspring.django.application import DjangoApp
 from mainspring.django.conf import read
 from mainspring.django.management.commands.qcluster import cluster_settings
+from mainspring.django.tasks import async_task, result
 from tests.django.conftest import added_database
 
 pytestmark = pytest.mark.timeout(300)  # a process of its own, which a loaded machine starts slowly
@@ -52,6 +53,18 @@ def test_a_cluster_has_the_settings_of_its_name() -> None:
 def test_a_cluster_does_not_start_with_wrong_settings() -> None:
     with override_settings(MAINSPRING={"treads": 3}), pytest.raises(CommandError, match="did you mean 'threads'"):
         call_command("qcluster", run_once=True)
+
+
+@pytest.mark.usefixtures("project")
+def test_in_a_test_the_queue_is_executed_in_its_own_transaction() -> None:
+    first = async_task("tests.django.project.shop.tasks.double", 4)
+    other = async_task("tests.django.project.shop.tasks.double", 5, cluster="other")
+    call_command("qcluster", run_once=True, queues="default")
+    assert (result(first), result(other)) == (8, None)
+    call_command("qcluster", run_once=True)
+    assert result(other) == 10
+    with pytest.raises(CommandError, match="worker processes cannot see this database"):
+        call_command("qcluster")
 
 
 def wait_until(fact: Callable[[], object]) -> None:

@@ -81,9 +81,9 @@ class BaseWaiter(ABC):
         except StopIteration as stop:
             if stop.value:
                 return True
-        self._go_on(store, began)
         if began >= self._deadline:
             raise TimeoutError(self._describe(store))
+        self._go_on(store, began)
         return False
 
     def _go_on(self, store: JobStore, began: float) -> None:  # noqa: B027 - there may be nothing to do

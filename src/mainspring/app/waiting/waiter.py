@@ -49,7 +49,7 @@ class Waiter(BaseWaiter):
 
     def _go_on(self, store: JobStore, began: float) -> None:
         store.check_wait(self._left)
-        if self.warns_at <= began < self._deadline:
+        if self.warns_at <= began:
             warn(store, [self])
 
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:

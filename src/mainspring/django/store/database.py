@@ -143,8 +143,15 @@ class DjangoDatabase(ServerDatabase):
         if tx.ended:
             self._notes.ended = True
         if tx.stirred or tx.ended:
+            self._notes.unseen = True
             self._await_commit()
         return result
+
+    def show_own_writes(self) -> None:
+        """Let a wait of this thread see what its open transaction has written; all others see that at its commit."""
+        if self._notes.__dict__.pop("unseen", False) and self.inside:
+            self.waker.move()
+            self.ends.move()
 
     def _await_commit(self) -> None:
         """Wake sleepers once the transaction is committed; one wake-up does for all that happens before it."""
@@ -192,13 +199,18 @@ class DjangoDatabase(ServerDatabase):
 
     # -- what the caller's transaction holds -------------------------------------------------------------------
 
+    @property
+    def shut(self) -> bool:
+        """Whether the open transaction of this thread keeps all others from writing."""
+        return False
+
     def note_added(self, run_ids: Sequence[str]) -> None:
-        """Remember runs that were added inside the caller's transaction: nobody can execute them before its commit."""
+        """Remember runs that the open transaction has added or sent back: nobody executes them before it commits."""
         self._await_commit()
         self._added().update(run_ids)
 
     def added_inside(self) -> set[str]:
-        """Return the runs that the open transaction of this thread has added."""
+        """Return the runs that the open transaction of this thread has added or sent back."""
         if not self.inside:  # it was rolled back
             self._added().clear()
         return self._added()

@@ -103,6 +103,11 @@ class DjangoSQLite(DjangoDatabase):
     def _is_lost(self, error: BaseException, connection: Any) -> bool:
         return False
 
+    @property
+    def shut(self) -> bool:
+        # A deferred transaction may have only read so far, and nobody can tell.
+        return self.inside and self.connections.wrapper.transaction_mode in ("IMMEDIATE", "EXCLUSIVE")
+
     # -- work --------------------------------------------------------------------------------------------------
 
     def read(self, work: Callable[[StoreTx], T]) -> T:

@@ -9,12 +9,13 @@ from typing import NoReturn
 from django.db import transaction
 
 from mainspring.codec import Codec
+from mainspring.core.run import UNFINISHED
 from mainspring.django.store.connections import own_thread
 from mainspring.django.store.database import DjangoDatabase
 from mainspring.django.store.databases import make_database
 from mainspring.errors import TransactionOpen
-from mainspring.jobstores.base import Answers
-from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.base import CHANGES, Answers
+from mainspring.jobstores.records.rows import RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.database import Database
 from mainspring.jobstores.sqlalchemy.store import SQLStore
 
@@ -63,10 +64,24 @@ class DjangoStore(SQLStore):
             database.note_added([row.id for row in rows])
         return answers
 
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        answers = super()._settle_rows(outcomes)
+        database = self._joinable()
+        if database.inside:
+            changed = [outcome.run for outcome, done in zip(outcomes, answers, strict=True) if done]
+            database.note_added([row.id for row in changed if row.status in UNFINISHED])
+        return answers
+
     def check_wait(self, run_ids: Sequence[str]) -> None:
-        mine = self._joinable().added_inside().intersection(run_ids)
-        if mine:
-            raise TransactionOpen(sorted(mine)[0])
+        database = self._joinable()
+        mine = database.added_inside().intersection(run_ids)
+        if mine or database.shut:
+            raise TransactionOpen(min(mine or run_ids), locked=not mine)
+
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if isinstance(self._opened, DjangoDatabase):  # a wait does not open it
+            self._opened.show_own_writes()
+        return super().wait(cursor, timeout, topic)
 
     def after_commit(self, work: Callable[[], object]) -> None:
         transaction.on_commit(work, using=self.alias, robust=True)

@@ -1,5 +1,5 @@
 """django-q's broker by its usual path: here one class serves all stores."""
 
-from mainspring.tasks import Broker as Redis
+from mainspring.django_q.brokers import Broker as Redis
 
 __all__ = ["Redis"]

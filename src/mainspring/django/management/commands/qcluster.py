@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 from django.utils.autoreload import get_child_arguments
 
 from mainspring.cli.dev import Files, Reloader
@@ -52,6 +53,9 @@ class Command(BaseCommand):
             self._run_again_and_again()
         try:
             made = cluster_settings(options)
+            if is_private():
+                run_here(made)
+                return
             set_up_logging(made.log_level, made.log_format)
             sentinel = Sentinel(made)
         except (MainspringError, ValueError) as error:
@@ -64,6 +68,28 @@ class Command(BaseCommand):
         """Run this command without --reload in a process of its own, and replace it when a file changes."""
         command = [word for word in get_child_arguments() if word != "--reload"]
         sys.exit(Reloader(command, Files(Path(getattr(settings, "BASE_DIR", None) or Path.cwd()))).run())
+
+
+def is_private() -> bool:
+    """Return True if only this process sees what is enqueued: the database is in memory, or a test's transaction."""
+    alias = conf().alias
+    if alias is None or alias not in connections.databases:
+        return False
+    connection = connections[alias]
+    in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
+    return bool(connection.in_atomic_block or in_memory)
+
+
+def run_here(made: Settings) -> None:
+    """Execute what is due in this thread, as a test wants it; raise ValueError if the cluster would not end."""
+    if not made.burst:
+        raise ValueError(
+            "worker processes cannot see this database, which is in memory or in an open transaction; in a test, use "
+            "--run-once or mainspring.django.testing.run_queue()"
+        )
+    from mainspring.django.testing import run_queue  # django.setup() may be running when this module is imported
+
+    run_queue(*(made.queues or ()))
 
 
 def cluster_settings(options: Mapping[str, Any]) -> Settings:
