@@ -1,9 +1,10 @@
 """How long the first byte of each page takes with many runs in the store.
 
 `python3 run.py bench dashboard` fills a SQLite file and a Redis server of its own with a million runs and asks for
-every page, in this process and without a socket. It prints the median and the 95th percentile, and the CPU time, which
-a busy machine does not stretch. It ends with 1 if a page takes longer than 200 ms. `--quick` takes 50,000 runs,
-`--runs N` any number, `--store sqlite` one store only.
+every page, in this process and without a socket. It prints the first time, the median and the 95th percentile, and the
+CPU time, which a busy machine does not stretch. It ends with 1 if a page takes longer than 200 ms. `--quick` takes
+50,000 runs, `--runs N` any number, `--store sqlite` one store only. `--url URL` takes a store of yours instead: it is
+filled if it is empty, and kept, so that the next measurement needs no filling.
 Answers that viewers share are forgotten before each request, so each one does the whole work.
 """
 
@@ -38,7 +39,8 @@ PAGES = (
     *("/runs?queue=payments&status=succeeded", "/runs?task=capture", "/runs?arg.order=12345", "/runs?after={after}"),
     *("/runs/{run}", "/queues", "/queues/payments", "/errors", "/errors?since=7d", "/tasks", "/nodes", "/broken"),
     *("/flows", "/queues?range=24h", "/jobs/nightly-backup?range=year", "/api/v1/metrics?by=queue"),
-    *("/system", "/system/audit", "/api/v1/runs", "/api/v1/stats", "/api/v1/errors", "/api/v1/tasks"),
+    *("/system", "/system/audit", "/api/v1/runs", "/api/v1/runs?status=pending", "/api/v1/runs/{run}"),
+    *("/api/v1/stats", "/api/v1/jobs", "/api/v1/queues", "/api/v1/nodes", "/api/v1/errors", "/api/v1/tasks"),
 )
 
 
@@ -117,7 +119,9 @@ def measure(app: Mainspring, name: str) -> bool:
     some = app.find(limit=200)
     names = {"run": some[100].id, "after": f"{some[150].record.created_at}.{some[150].id}"}
     fine = True
-    print(f"{name}: {app.count():,} runs; first byte in ms\n{'page':42} {'median':>8} {'p95':>8} {'cpu':>8}")
+    print(
+        f"{name}: {app.count():,} runs; first byte in ms\n{'page':42} {'first':>8} {'median':>8} {'p95':>8} {'cpu':>8}"
+    )
     for page in PAGES:
         times, spent = [], time.process_time()
         for _ in range(TRIES):
@@ -125,12 +129,13 @@ def measure(app: Mainspring, name: str) -> bool:
             took, status = asyncio.run(first_byte(dashboard, page.format(**names)))
             assert status == 200, (page, status)
             times.append(took)
+        first = times[0]
         times.sort()
         p95 = times[-(-len(times) * 95 // 100) - 1]
         fine = fine and p95 <= LIMIT_MS
         words = "" if p95 <= LIMIT_MS else "  too long"
         cpu = (time.process_time() - spent) * 1000 / TRIES
-        print(f"{page:42} {times[len(times) // 2]:8.1f} {p95:8.1f} {cpu:8.1f}{words}", flush=True)
+        print(f"{page:42} {first:8.1f} {times[len(times) // 2]:8.1f} {p95:8.1f} {cpu:8.1f}{words}", flush=True)
     return fine
 
 
@@ -139,8 +144,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="50,000 runs")
     parser.add_argument("--store", choices=("sqlite", "redis"), help="only this one")
+    parser.add_argument("--url", help="a store to fill once and to keep")
     options = parser.parse_args()
     number, fine = 50_000 if options.quick else options.runs, True
+    if options.url:
+        return 0 if one(options.url, options.url.partition(":")[0], number) else 1
     with tempfile.TemporaryDirectory() as folder:
         if options.store != "redis":
             fine = one(f"sqlite:///{Path(folder)}/shop.db", "SQLite", number)
@@ -157,7 +165,8 @@ def one(url: str, name: str, number: int) -> bool:
     """Fill a store and measure the pages on it."""
     app = make_shop(url)
     try:
-        fill(app, number)
+        if not app.find(limit=1):
+            fill(app, number)
         return measure(app, name)
     finally:
         app.close()

@@ -16,7 +16,7 @@ from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
-from mainspring.core.run import Call, Condition, Error, Outcome, Report, Result, Run, Start, Status
+from mainspring.core.run import Beat, Call, Condition, Error, Outcome, Report, Result, Run, Start, Status
 from mainspring.jobstores.counting import MetricSums
 from mainspring.jobstores.values import NodeInfo, NodeRun
 
@@ -73,6 +73,7 @@ def seed(app: Mainspring) -> None:
     for start in range(0, len(runs), 500):
         app.store.add_runs([app.store.pack_run(run) for run in runs[start : start + 500]])
         app.store.tallies(counted(runs[start : start + 500]))
+    app.store.extend([Beat(each[0], "t") for each in _RUNNING], 86_400.0)
     for node in _nodes(now):
         app.store.beat(node, ttl=86_400.0)
     with app.acting("admin", "slower since the media move"):

@@ -11,12 +11,13 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from mainspring.core.run import Run
+from mainspring.core.run import Run, Status
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.redis.store import REDIS_SCHEMA
 from mainspring.testing.conformance.helpers import (
+    add_after,
     add_job,
     add_run,
     claim,
@@ -229,3 +230,23 @@ def test_a_store_of_another_schema_is_not_opened(
     with pytest.raises(error, match=complaint):
         add_run(make_store("old"))
     assert client.keys() == [b"{old:0}:meta"]
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, Status.BLOCKED, Status.MISSED])
+def test_few_unfinished_runs_are_found_without_a_look_at_those_that_ended(
+    make_store: MakeStore, client: redis.Redis, status: Status
+) -> None:
+    store = make_store()
+    now = store.beat()
+    held = start(store, created_at=now - 10_000)
+    add_after(store, held, created_at=now - 9000)
+    add_run(store, due_in=99.0, created_at=now - 8000)
+    ended = _runs(store, 3000, status=Status.SUCCEEDED, started_at=now - 5, finished_at=now)
+    store.add_runs(ended)
+    before = _calls(client)
+    found = store.find_runs(RunQuery(status=(status,)))
+    assert _calls(client) - before < 60
+    assert [run.status for run in found] == [status] * (status is not Status.MISSED)

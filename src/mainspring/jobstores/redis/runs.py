@@ -17,7 +17,7 @@ from mainspring.core.insight.acts import MOST_ACTS
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want, queue_of
-from mainspring.core.run import Run, Status
+from mainspring.core.run import UNFINISHED, Run, Status
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import CHANGES, ENDS, Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
@@ -352,43 +352,36 @@ class RedisRuns(RecordStore):
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         start = None if after is None else f"{age(after.created_at)}{after.id}".encode()
-        # These statuses have an index, so runs are found without reading all that succeeded or wait.
-        plain = query.job_id is query.group is query.after is query.gate is None
-        indexed = plain and _INDEXED.issuperset(query.status) and query.status
-        parts = [(status,) for status in query.status] if indexed else [query.status]
+        parts = _parts(query)
         rows = []
         for shard in self._shards.all:
-            for statuses in dict.fromkeys(parts):
+            for statuses in parts:
                 found: list[RunRow] = []
                 cursor, more = start, True
                 while more and len(found) < limit:
-                    _, cursor, part = self._find(shard, query, statuses, cursor, limit - len(found), bool(indexed))
+                    _, cursor, part = self._find(shard, query, statuses, cursor, limit - len(found))
                     found += part
                     more = cursor is not None
                 rows += found
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
 
+    def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
+        """Ask each shard for the runs of many jobs at a time."""
+        found: dict[str, list[RunRow]] = {job_id: [] for job_id in job_ids}
+        names, size = list(found), max(1, SCRIPT_RUNS // limit)
+        for shard in self._shards.all:
+            for first in range(0, len(names), size):
+                some = names[first : first + size]
+                args = [some, [checksum(job_id) for job_id in some], limit]
+                for job_id, reply in zip(some, self._call(shard, "recent_runs", args, reads=True), strict=True):
+                    found[job_id] += run_rows(reply)
+        return [nlargest(limit, found[job_id], key=lambda row: (row.created_at, row.id)) for job_id in job_ids]
+
     def _find(
-        self,
-        shard: Shard,
-        query: RunQuery,
-        statuses: Sequence[Status],
-        cursor: bytes | None,
-        limit: int | None,
-        indexed: bool,
+        self, shard: Shard, query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None
     ) -> tuple[int, bytes | None, list[RunRow]]:
         """Find or count runs; the cursor says where to continue if the call ended before it had read all."""
-        args = [
-            [status.value for status in statuses or Status],
-            statuses[0].value if indexed else False,
-            *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
-            False if cursor is None else raw(cursor),
-            FIND_LOOKS_PER_SCRIPT,
-            limit is None,
-            query.job_id is not None and checksum(query.job_id),
-            False if query.after is None else query.after,
-            False if query.gate is None else query.gate,
-        ]
+        args = _find_args(query, statuses, cursor, limit)
         count, following, reply = self._call(shard, "find_runs", args, reads=True)
         return count, following, run_rows(reply)
 
@@ -507,7 +500,7 @@ class RedisRuns(RecordStore):
     def _count(self, shard: Shard, query: RunQuery) -> int:
         total, cursor, more = 0, None, True
         while more:
-            count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
+            count, cursor, _ = self._find(shard, query, query.status, cursor, None)
             total += count
             more = cursor is not None and (query.cap is None or total <= query.cap)
         return total
@@ -543,6 +536,34 @@ def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
                 group_of.update((each.id, mine) for each in other)
     groups = {id(group): group for group in group_of.values()}
     return [group for group in groups.values() if len(group) > 1 or group[0].after]
+
+
+def _parts(query: RunQuery) -> list[tuple[Status, ...]]:
+    """Divide the statuses of a query into those that are found together.
+
+    Runs that failed, were cancelled and so on have an index for each of these; unfinished ones are found where they
+    wait or run. Only runs that succeeded, which are most, have nothing but their age.
+    """
+    indexed = query.job_id is query.group is query.after is query.gate is None
+    if not indexed or not query.status or Status.SUCCEEDED in query.status:
+        return [query.status]
+    unfinished = tuple(status for status in UNFINISHED if status in query.status)
+    return [(status,) for status in _INDEXED if status in query.status] + ([unfinished] if unfinished else [])
+
+
+def _find_args(query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None) -> list[Any]:
+    """Return what the script `find_runs` takes; without a limit it only counts."""
+    return [
+        [status.value for status in statuses or Status],
+        statuses[0].value if len(statuses) == 1 and statuses[0] in _INDEXED else False,
+        *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
+        False if cursor is None else raw(cursor),
+        FIND_LOOKS_PER_SCRIPT,
+        limit is None,
+        query.job_id is not None and checksum(query.job_id),
+        False if query.after is None else query.after,
+        False if query.gate is None else query.gate,
+    ]
 
 
 def _sum(

@@ -85,6 +85,7 @@ class GateConformance:
         _gated(store, new_id("gate"))
         [queue] = store.stats().queues
         assert (queue.waiting, queue.blocked, queue.running) == (1, 1, 1)
+        assert [one.id for one in store.find_runs(RunQuery(status=(Status.BLOCKED,)))] == [run.id]
         query = RunQuery(gate=holder.gate)
         assert {one.id for one in store.find_runs(query)} == {holder.id, run.id}
         assert store.stats(query).matching == 2

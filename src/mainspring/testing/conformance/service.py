@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import Run, Status
+from mainspring.core.run import UNFINISHED, Run, Status
 from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.testing.conformance.helpers import (
     add_job,
@@ -103,6 +103,42 @@ class ServiceConformance:
         assert [run.id for run in (*page, *rest)] == [f"run-{n}" for n in (8, 6, 4, 2, 0)]
 
     # -- delete and prune --------------------------------------------------------------------------------------
+
+    def test_unfinished_runs_are_found_wherever_they_wait(self, store: JobStore) -> None:
+        now = store.beat()
+        made = iter(range(now - 20, now))
+        for _ in range(3):
+            settle(store, succeed(store, start(store, created_at=next(made))))
+        running = start(store, created_at=next(made))
+        waiting = add_run(store, created_at=next(made), queue="mail")
+        delayed = add_run(store, created_at=next(made), due_in=99.0)
+        failed = start(store, created_at=next(made))
+        settle(store, fail(store, failed))
+        urgent = add_run(store, created_at=next(made), queue="mail", priority=9)
+        expected = [
+            (RunQuery(status=UNFINISHED), [urgent, delayed, waiting, running]),
+            (RunQuery(status=(Status.PENDING,)), [urgent, delayed, waiting]),
+            (RunQuery(status=(Status.PENDING,), queue="mail"), [urgent, waiting]),
+            (RunQuery(status=(Status.RUNNING,), queue="mail"), []),
+            (RunQuery(status=(Status.FAILED, Status.PENDING)), [urgent, failed, delayed, waiting]),
+            (RunQuery(status=(Status.PENDING, Status.PENDING), queue="default"), [delayed]),
+        ]
+        for query, runs in expected:
+            assert [run.id for run in store.find_runs(query)] == [run.id for run in runs], query
+            assert [run.id for run in store.find_runs(query, limit=1)] == [run.id for run in runs[:1]], query
+            after = [run.id for run in store.find_runs(query, after=current(store, runs[0]))] if runs else []
+            assert after == [run.id for run in runs[1:]], query
+
+    def test_the_newest_runs_of_several_jobs_are_found_together(self, store: JobStore) -> None:
+        now = store.beat()
+        for number in range(12):
+            add_run(store, f"run-{number}", job_id=f"job-{number % 3}", created_at=now - 100 + number)
+        found = store.recent_runs(["job-2", "nobody", "job-0"], 3)
+        assert [[run.id for run in runs] for runs in found] == [
+            ["run-11", "run-8", "run-5"],
+            [],
+            ["run-9", "run-6", "run-3"],
+        ]
 
     def test_only_finished_runs_are_deleted(self, store: JobStore) -> None:
         done, bad, running = start(store), start(store), start(store)

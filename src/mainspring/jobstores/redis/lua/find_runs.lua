@@ -1,6 +1,7 @@
 -- uses: read
 -- find_runs: matching runs by (creation time, id), newest first, or how many there are.
---   KEYS  prefix, jobs, times (see lib_base); reads totals, leases, t: and all that runs have
+--   KEYS  prefix, jobs, times (see lib_base); reads totals, leases, t:, w:, d:, f:, m: and all that
+--         runs have
 --   ARGV  statuses, one of them in whose index to look (or false), queue, group, job id (each false: any); limit;
 --         creation time and id after which to go on, as an index has them (or false); how many to look at; whether to
 --         count only; checksum of the job id; the run that they come after, the gate whose slot
@@ -13,14 +14,29 @@ local gate = args[12]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
+-- The lanes of a queue, or of all queues, that have runs of a status, and how many those are.
+local counts
+local function lanes_with(status, name)
+  local lanes, number = {}, 0
+  counts = counts or call('HGETALL', prefix .. 'totals')
+  for i = 1, #counts, 2 do
+    local of, lane = counts[i]:match('^(%a+):(.*)$')
+    if of == status and (not name or queue_of(lane) == name) then
+      lanes[#lanes + 1] = lane
+      number = number + (tonumber(counts[i + 1]) or 0)
+    end
+  end
+  return lanes, number
+end
+
 -- How many runs there are, in a queue or in all.
 local function total(name)
-  local number, all = 0, call('HGETALL', prefix .. 'totals')
-  for i = 1, #all, 2 do
-    local status, of = all[i]:match('^(%a+):(.*)$')
-    if wanted[status] and (not name or queue_of(of) == name) then number = number + (tonumber(all[i + 1]) or 0) end
+  local sum = 0
+  for status in pairs(wanted) do
+    local _, number = lanes_with(status, name)
+    sum = sum + number
   end
-  return number
+  return sum
 end
 
 if counting and not job and not group and not before and not gate then return { total(queue), false, rows({}, {}, {}) } end
@@ -75,26 +91,55 @@ local function newest_of_job(key)
   return call('ZREVRANGE', key, before + low, before + math.min(size, low + most) - 1)
 end
 
--- The newest of those that match among some ids, which are few.
-local function look_at(all)
-  local seen, members, ids = {}, {}, {}
+-- The newest of those that match among some ids, which are few; nil if they are fewer than there must be.
+local function look_at(all, expected)
+  local seen, members, ids, matching = {}, {}, {}, 0
   for _, id in ipairs(all) do
     local created = not seen[id] and match(id)
+    if created then matching = matching + 1 end
     if created and (not after or greater(after, created .. id)) then members[#members + 1] = created .. id end
     seen[id] = true
   end
+  if expected and matching < expected then return nil end
   table.sort(members, greater)
   for i = 1, math.min(limit or #members, #members) do ids[i] = members[i]:sub(TIME + 1) end
   return answer(ids)
 end
 
--- The running runs, found by their leases.
-local function look_at_running()
-  local all = call('ZRANGE', prefix .. 'extended', 0, -1)
-  for _, token in ipairs(call('ZRANGE', prefix .. 'leases', 0, -1)) do
-    for _, id in ipairs(call('SMEMBERS', prefix .. 't:' .. token)) do all[#all + 1] = id end
+-- Unfinished runs where they are, without a look at all that have ended: those that wait in their lanes, those that run by
+-- their leases, and behind these those that wait for them or for a slot of their gate. Answers nil if there are many, or
+-- if some were not found.
+local function look_at_unfinished(expected)
+  local all, known, gates, seen = {}, {}, {}, 0
+  local function add(members, from)
+    for _, member in ipairs(members) do
+      local id = member:sub(from)
+      if not known[id] then all[#all + 1] = id end
+      known[id] = true
+    end
   end
-  return look_at(all)
+  local _, blocked = lanes_with('blocked', queue)
+  local _, running = lanes_with('running')
+  local behind = wanted.blocked and blocked > 0
+  local lanes, waiting = lanes_with('pending', not behind and queue)
+  local leased, laned = wanted.running or behind, wanted.pending or behind
+  if (laned and waiting or 0) + (leased and running or 0) + (behind and blocked or 0) > most then return nil end
+  for _, lane in ipairs(laned and lanes or {}) do
+    add(call('ZRANGE', prefix .. 'w:' .. lane, 0, -1), PLACE_SIZE + 1)
+    add(call('ZRANGE', prefix .. 'd:' .. lane, 0, -1), PLACE_SIZE + 1)
+  end
+  if leased then
+    add(call('ZRANGE', prefix .. 'extended', 0, -1), 1)
+    for _, token in ipairs(call('ZRANGE', prefix .. 'leases', 0, -1)) do add(call('SMEMBERS', prefix .. 't:' .. token), 1) end
+  end
+  while behind and all[seen + 1] do
+    seen = seen + 1
+    local gate_ = call('HGET', runs .. all[seen], 'g')
+    if gate_ and not gates[gate_] then add(call('SMEMBERS', prefix .. 'm:' .. gate_), 1) end
+    if gate_ then gates[gate_] = true end
+    add(call('HKEYS', prefix .. 'f:' .. all[seen]), 1)
+  end
+  return look_at(all, expected)
 end
 
 if before then return look_at(call('HKEYS', prefix .. 'f:' .. before)) end
@@ -103,5 +148,9 @@ if gate then return look_at(call('SMEMBERS', prefix .. 'm:' .. gate)) end
 if job then return look_through(newest_of_job(prefix .. 'by_job')) end
 if group then return look_through(newest(prefix .. 'g:' .. group)) end
 if index then return look_through(newest(prefix .. 's:' .. index)) end
-if #statuses == 1 and wanted.running and total() <= most then return look_at_running() end
-return look_through(newest(prefix .. 'created'))
+local expected, unfinished = total(queue), true
+for status in pairs(wanted) do
+  unfinished = unfinished and (status == 'pending' or status == 'running' or status == 'blocked')
+end
+if expected == 0 then return answer({}) end
+return unfinished and look_at_unfinished(expected) or look_through(newest(prefix .. 'created'))

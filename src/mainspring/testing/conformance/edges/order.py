@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import HOLDS, ON, After, Condition, Outcome, Run, Status, bit_of
+from mainspring.core.run import HOLDS, ON, UNFINISHED, After, Condition, Outcome, Run, Status, bit_of
 from mainspring.core.transitions import cancel, drop
 from mainspring.jobstores.base import JobStore, QueueInfo, RunQuery, RunStanding
 from mainspring.testing.conformance.helpers import (
@@ -59,6 +59,14 @@ class EdgeConformance:
         assert claim(store, "next") == []
         assert [run.id for run in store.find_runs(RunQuery(status=(Status.BLOCKED,)))] == [second.id]
         assert store.stats(RunQuery(status=(Status.BLOCKED,))).matching == 1
+
+    def test_runs_that_wait_behind_one_another_are_all_found(self, store: JobStore) -> None:
+        first = add_run(store)
+        second = add_after(store, first)
+        third = add_after(store, second, queue="later")  # it waits behind one that waits
+        assert {run.id for run in store.find_runs(RunQuery(status=(Status.BLOCKED,)))} == {second.id, third.id}
+        assert [run.id for run in store.find_runs(RunQuery(status=UNFINISHED, queue="later"))] == [third.id]
+        assert {run.id for run in store.find_runs(RunQuery(status=UNFINISHED))} == {first.id, second.id, third.id}
 
     def test_what_a_run_comes_after_is_kept_as_it_was_given(self, store: JobStore) -> None:
         first, second = add_run(store), add_run(store)
