@@ -13,6 +13,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
+from sqlalchemy import create_engine, text
 
 from mainspring import Mainspring
 from mainspring.django.store import DjangoStore
@@ -30,6 +31,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBTx
 from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
 from mainspring.testing.conformance.helpers import add_run, claim
+from tests.app.interrupting import interrupted_everywhere
 from tests.django.conftest import URLS, emptied
 
 DATABASES = ["on_sqlite", "on_postgresql", "on_mariadb"]
@@ -284,3 +286,28 @@ assert issubclass(pymysql.err.MySQLError, Exception) and pymysql.err.MySQLError 
 assert issubclass(pymysql.OperationalError, MariaDBDatabase._driver_error.fget(None))
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_django_goes_on_after_any_step_of_ours_that_was_interrupted(app: Mainspring, alias: str) -> None:
+    """Its connection is in no transaction that somebody would undo: what it writes next is there."""
+    store: Any = app.store
+
+    def undone(tx: Any) -> None:
+        tx.run("UPDATE {meta} SET value = value WHERE name = 'made'")
+        raise Undo
+
+    def undo() -> None:
+        with pytest.raises(Undo):
+            store._write(undone)
+
+    engine = create_engine(URLS[alias])
+    for work in (lambda: store.set_gate("some", 3), undo):
+        for place in interrupted_everywhere(work, ("mainspring.jobstores.sqlalchemy.server",)):
+            with connections[alias].cursor() as cursor:
+                cursor.execute("UPDATE mainspring_meta SET value = value + 1 WHERE name = 'clock'")
+                cursor.execute("SELECT value FROM mainspring_meta WHERE name = 'clock'")
+                (written,) = cursor.fetchone()
+            with engine.connect() as connection:
+                found = connection.scalar(text("SELECT value FROM mainspring_meta WHERE name = 'clock'"))
+            assert found == written, f"Django's write is lost after an interrupt at {place}"
+    engine.dispose()

@@ -205,7 +205,7 @@ def test_the_time_out_of_one_caller_is_no_error_of_another_who_shares_its_commit
     other = _SharedWork(slowly)
     database._queue.append(other)  # as another thread does that waits for its turn
     timed_out(pool, lambda: store.set_gate("queue:ours", 0))
-    assert (other.done, other.error, other.result) == (True, None, "done")
+    assert (other.committed, other.error, other.result) == (True, None, "done")
     assert [queue.name for queue in store.stats().queues] == ["ours", "theirs"]
     store.shutdown()
 

@@ -140,7 +140,7 @@ class RedisConnection:
         waiting = iter(batches)
         # The first batch goes alone: it finds a living connection and loads the script.
         replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
-        connection, asked, pool = None, None, None
+        connection, asked, pool, clean = None, None, None, False
         try:
             for args in waiting:
                 if self._replicas:  # each is confirmed by the replicas of its own server
@@ -156,12 +156,12 @@ class RedisConnection:
                 asked = args
             if connection is not None and asked is not None:
                 replies.append(self._streamed(connection, name, keys, asked))
-                asked = None
+            clean = True
         except StoreUnavailable as error:
             raise OutcomeUnknown(f"a part was written and the rest was not: {error}") from error
         finally:
             if connection is not None and pool is not None:
-                if asked is not None:  # a reply may be left on the connection
+                if not clean:  # a reply may be left on the connection
                     connection.disconnect()
                 pool.release(connection)
         return replies
@@ -225,7 +225,11 @@ class RedisConnection:
             reply = self._reply(connection, reads)
             if confirm:
                 self._confirm(pool, connection)
-        except BaseException:
+        except Exception:
+            pool.release(connection)
+            raise
+        except BaseException:  # an interrupt would leave its reply to the next command
+            connection.disconnect()
             pool.release(connection)
             raise
         other = self._spare.setdefault(pool, connection)
@@ -284,16 +288,20 @@ class RedisConnection:
             try:
                 self._send_on(connection, command)
                 return connection
-            except BaseException as error:
+            except Exception as error:
                 pool.release(connection)
                 if last or not isinstance(error, StoreUnavailable):
                     raise
+            except BaseException:
+                connection.disconnect()
+                pool.release(connection)
+                raise
         raise AssertionError("unreachable")
 
     def _send_on(self, connection: Any, command: tuple[Any, ...]) -> None:
         try:
             connection.send_command(*command)
-        except BaseException as error:
+        except Exception as error:
             # A server does not execute a partial command, so nothing was done.
             connection.disconnect()
             if isinstance(error, CONNECTION):
@@ -312,7 +320,7 @@ class RedisConnection:
             raise OutcomeUnknown(
                 f"Redis at {self.place} took the request and its reply was lost ({error}); repeating it is safe"
             ) from error
-        except BaseException:  # an interrupted read would leave its reply to the next command
+        except Exception:  # half a reply was read
             connection.disconnect()
             raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import Dialect, Engine
 
@@ -11,6 +11,7 @@ from mainspring.core.redaction import without_password
 
 __all__ = ["Connections", "PooledConnections"]
 
+_AT_WORK: Final = "mainspring: a step has begun and not ended"
 _inherited: list[Any] = []  # copies from a fork: closing them here would harm the parent's connections
 
 
@@ -26,7 +27,15 @@ class Connections(ABC):
 
     @abstractmethod
     def take(self) -> Any:
-        """Take a connection: `driver_connection` is the driver's; `close` gives it back, `invalidate` discards it."""
+        """Take a connection: `driver_connection` is the driver's; `invalidate` discards it."""
+
+    def give_back(self, connection: Any) -> None:
+        """Give back a connection on which every step has ended and every reply was read."""
+        connection.close()
+
+    def discard(self, connection: Any) -> None:
+        """Close a connection after an interrupt, which may have come after it was given back."""
+        connection.invalidate()
 
     @abstractmethod
     def separate(self) -> Any:
@@ -49,10 +58,23 @@ class PooledConnections(Connections):
         self.secrets = tuple(str(secret) for secret in (url.password, url.query.get("password")) if secret)
 
     def take(self) -> Any:
-        return self.engine.raw_connection()
+        # An interrupt may drop a connection anywhere, even in the middle of a rollback, and then the pool gets it back.
+        # A transaction that is open on it would swallow what others write. So it is marked until it is given back.
+        while _AT_WORK in (fairy := self.engine.raw_connection()).info:
+            fairy.invalidate()
+        fairy.info[_AT_WORK] = True
+        return fairy
+
+    def give_back(self, connection: Any) -> None:
+        connection.info.pop(_AT_WORK, None)
+        connection.close()
+
+    def discard(self, connection: Any) -> None:
+        if connection.is_valid:
+            connection.invalidate()
 
     def separate(self) -> Any:
-        fairy = self.engine.raw_connection()
+        fairy = self.take()
         connection = fairy.driver_connection
         fairy.detach()
         return connection

@@ -30,6 +30,14 @@ class CollisionError(Exception):
     """The transaction collided with another and changed nothing: begin it again."""
 
 
+class _DeadConnection(Exception):
+    """The connection had died, and nothing was done."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class ServerDatabase(Database):
     """A database server: pooled connections in autocommit mode; the code begins and ends transactions itself."""
 
@@ -73,27 +81,21 @@ class ServerDatabase(Database):
         """Work on a pooled connection; replace connections that died in the pool."""
         for attempt in range(DEAD_CONNECTIONS_PER_CALL + 1):
             fairy = self._checkout() if begin or reads else self._living()
-            connection = fairy.driver_connection
-            tx = self._tx(connection)
+            tx = self._tx(fairy.driver_connection)
             began = time.monotonic()
             try:
-                if begin:
-                    tx.begin()
-                result = work(tx)
-            except BaseException as error:
-                lost = self._is_lost(error, connection)
-                self._undo(fairy, lost or not isinstance(error, Exception), tx.begun)
-                if lost and not (tx.begun or begin or reads):
-                    # A statement commits itself: the write may have happened although its reply was lost.
-                    raise self.unavailable(error, OutcomeUnknown) from error
+                result = self._step(fairy, tx, work, begin=begin, reads=reads)
+            except _DeadConnection as dead:
                 # A dead connection fails at once; after a slow failure, a retry would only be as slow.
                 # Drop them one by one: disposing of the pool would leak the connections that other threads use.
-                if lost and attempt < DEAD_CONNECTIONS_PER_CALL and time.monotonic() - began < REPLACE_WITHIN_SECONDS:
+                if attempt < DEAD_CONNECTIONS_PER_CALL and time.monotonic() - began < REPLACE_WITHIN_SECONDS:
                     continue
-                raise self._translated(error) from error
-            if tx.begun:
-                self._end(fairy)
-            fairy.close()
+                raise self._translated(dead.error) from dead.error
+            except Exception:
+                raise
+            except BaseException:  # an interrupt, which may come at the end of a transaction, too
+                self.connections.discard(fairy)
+                raise
             if tx.stirred:
                 self.waker.stir()
             if tx.awaited:
@@ -103,10 +105,31 @@ class ServerDatabase(Database):
             return result
         raise AssertionError("unreachable")
 
+    def _step(self, fairy: Any, tx: StoreTx, work: Callable[[StoreTx], T], *, begin: bool, reads: bool) -> T:
+        """Work, commit and give the connection back; after an error, undo the work."""
+        try:
+            if begin:
+                tx.begin()
+            result = work(tx)
+        except Exception as error:
+            lost = self._is_lost(error, fairy.driver_connection)
+            self._undo(fairy, lost, tx.begun)
+            if lost and not (tx.begun or begin or reads):
+                # A statement commits itself: the write may have happened although its reply was lost.
+                raise self.unavailable(error, OutcomeUnknown) from error
+            if lost:
+                raise _DeadConnection(error) from error
+            translated = self._translated(error)
+            raise translated from error if translated is not error else None
+        if tx.begun:
+            self._end(fairy)
+        self.connections.give_back(fairy)
+        return result
+
     def _end(self, fairy: Any) -> None:
         try:
             self._commit(fairy.driver_connection)
-        except BaseException as error:
+        except Exception as error:
             fairy.invalidate()
             translated = self._translated(error)
             if isinstance(error, self._driver_error) and not isinstance(translated, CollisionError):
@@ -133,7 +156,7 @@ class ServerDatabase(Database):
         try:
             if begun:
                 self._rollback(fairy.driver_connection)
-            fairy.close()
+            self.connections.give_back(fairy)
         except Exception:
             fairy.invalidate()
 

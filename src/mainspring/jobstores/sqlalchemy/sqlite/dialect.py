@@ -56,9 +56,9 @@ class _SharedWork(msgspec.Struct, eq=False, gc=False):
     """One caller's work, waiting for a commit that it may share."""
 
     work: Callable[[StoreTx], Any]
-    done: bool = False
     result: Any = None
     error: BaseException | None = None
+    committed: bool = False
 
 
 class SQLiteDatabase(Database):
@@ -267,19 +267,26 @@ class SQLiteDatabase(Database):
 
     def _write(self, work: Callable[[StoreTx], T]) -> T:
         item = _SharedWork(work)
-        with self._queue_lock:
-            self._queue.append(item)
-        with self._turn:
-            if not item.done:
-                with self._queue_lock:
-                    group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
-                if item not in group:  # a full batch was ahead of it: it joins that batch
+        try:
+            with self._queue_lock:
+                self._queue.append(item)
+            with self._turn:
+                if item in self._queue:  # otherwise the leader of another group has taken it, and is done
                     with self._queue_lock:
-                        self._queue.remove(item)
-                    group.append(item)
-                self._lead(group)
+                        group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
+                    if item not in group:  # a full batch was ahead of it: it joins that batch
+                        with self._queue_lock:
+                            self._queue.remove(item)
+                        group.append(item)
+                    self._lead(group)
+        except BaseException:  # an interrupt: nobody shall do this work later
+            with self._queue_lock, contextlib.suppress(ValueError):
+                self._queue.remove(item)
+            raise
         if item.error is not None:
             raise item.error
+        if not item.committed:
+            raise OutcomeUnknown("a signal interrupted the thread that was writing this too; repeating it is safe")
         result: T = item.result
         return result
 
@@ -288,16 +295,13 @@ class SQLiteDatabase(Database):
         try:
             self._transact(group)
         except BaseException as error:
-            # Nobody's work was committed.
-            interrupted = not isinstance(error, Exception)
-            failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
+            if self._writer is not None:
+                self._roll_back(self._writer)
+            if not isinstance(error, Exception):
+                raise
+            failure = self._translated(error)
             for item in group:
                 item.error = failure
-            if interrupted:
-                raise
-        finally:
-            for item in group:
-                item.done = True
 
     def _transact(self, group: list[_SharedWork]) -> None:
         if self._closed:
@@ -305,23 +309,22 @@ class SQLiteDatabase(Database):
         if self._writer is None:  # broken by an error
             self._writer = self._connect(writer=True)
         connection = self._writer
-        try:
-            self._begin(connection)
-            cursor = connection.cursor()
-            done = [tx for item in group if (tx := self._do(item, cursor, alone=len(group) == 1)) is not None]
-        except BaseException:
-            self._roll_back(connection)
-            raise
+        if connection.in_transaction:  # an interrupt came while the last one was undone
+            connection.execute("ROLLBACK")
+        self._begin(connection)
+        cursor = connection.cursor()
+        done = [tx for item in group if (tx := self._do(item, cursor, alone=len(group) == 1)) is not None]
         if len(group) == 1 and group[0].error is not None:
             self._roll_back(connection)
             return
         try:
             connection.execute("COMMIT")
-        except BaseException as error:
-            self._roll_back(connection)
-            if isinstance(error, sqlite3.Error) and not is_undone(error):
+        except sqlite3.Error as error:
+            if not is_undone(error):
                 raise self.unavailable(error, OutcomeUnknown) from error
             raise
+        for item in group:
+            item.committed = True
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
         if any(tx.stirred for tx in done):
