@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from msgspec.structs import replace
@@ -42,6 +43,8 @@ BATCH_RUNS: Final = 1000
 HEAD_START_SECONDS: Final = 0.005
 """Let the sender thread reach the driver, which releases the GIL, before this thread packs the next batch."""
 
+_PREDECESSORS: Final = attrgetter("after")
+
 log = logging.getLogger("mainspring.app")
 
 
@@ -72,7 +75,10 @@ class Calls:
             self._middleware.emit("pre_enqueue", run)
         if self.app_store.inline or call.options.inline:
             return self.execute([run])[0]
-        return self.send([run])[0]
+        (run_id,) = self.store([run])
+        if run_id is None:
+            self.raise_missing([run], [run_id])
+        return RunHandle(self.runs, run_id)
 
     def again(
         self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
@@ -123,7 +129,7 @@ class Calls:
         app_store = self.app_store
         store = app_store.opened or app_store.lasting
         whole = with_hooks(runs)
-        if any(run.after for run in whole) and (far := store.far_edges(whole)):
+        if any(map(_PREDECESSORS, whole)) and (far := store.far_edges(whole)):
             bridges, whole = bridged(whole, far)
             answers = self._add(store, bridges, bridges, list(map(store.pack_run, bridges)))
             if None in answers:
@@ -147,11 +153,12 @@ class Calls:
             except StoreUnavailable as error:  # this error says nothing about the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
+        new: list[Run] = []
         for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
             if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
-                answers[number] = self._replace(store, run, answer)
-        # Another id means that a run with this unique key existed already.
-        new = [run for run, answer in zip(whole, answers, strict=True) if run.id == answer]
+                answer = answers[number] = self._replace(store, run, answer)
+            if answer == run.id:  # another id means that a run with this unique key existed already
+                new.append(run)
         app_store.count_added(new)
         if app_store.events.listeners.mask:
             app_store.events.submitted(new, ALIAS)

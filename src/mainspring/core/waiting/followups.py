@@ -132,7 +132,7 @@ def with_hooks(runs: Iterable[Run]) -> list[Run]:
     found: list[Run] = []
     for run in runs:
         found.append(run)
-        hook = hook_of(run)
+        hook = None if run.policy.hook is None else hook_of(run)
         if hook is not None:
             found.append(hook)
     return found

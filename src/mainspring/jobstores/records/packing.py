@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
@@ -404,6 +405,7 @@ def _queue(data: dict[str, Any]) -> str | None:
     return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"
 
 
+@lru_cache(_FRAMES_CACHED)
 def _shown(text: str) -> str:
     """Return a name as any database keeps it."""
     if len(text) <= SHOWN_CHARS and text.isascii() and "\0" not in text:

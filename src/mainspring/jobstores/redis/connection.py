@@ -90,7 +90,7 @@ class RedisConnection:
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
         packed = _encode(args)
-        return self._patiently(lambda: self._run(self.pool(keys[0]), name, keys, packed, reads))
+        return self._patiently(lambda: self._run(name, keys, packed, reads))
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Act; repeat for a while if no server takes the call, then raise StoreUnavailable."""
@@ -120,7 +120,9 @@ class RedisConnection:
             time.sleep(RETRY_PAUSE_SECONDS)
         yield True
 
-    def _run(self, pool: Any, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
+    @sheltered
+    def _run(self, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
+        pool = self._pool(keys[0])
         digest, source = _script(name)
         confirm = self._replicas > 0 and not reads and name not in _UNCONFIRMED
         rest = (len(keys), *keys, packed)
@@ -191,6 +193,7 @@ class RedisConnection:
         except ResponseError:
             return 0
 
+    @sheltered
     def info(self) -> dict[str, dict[str, str]]:
         """Return the INFO of each server by address; nothing if this user may not ask."""
         told = {}
@@ -206,6 +209,9 @@ class RedisConnection:
     @sheltered
     def pool(self, key: str) -> Any:
         """Return the connections to the server of a key; raise StoreUnavailable if none is known."""
+        return self._pool(key)
+
+    def _pool(self, key: str) -> Any:
         try:
             return self.servers.pool(key)
         except StoreUnavailable:
@@ -215,9 +221,12 @@ class RedisConnection:
 
     def ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
-        return self._patiently(lambda: self._send(self.pool(key), command, reads=True))
+        return self._patiently(lambda: self._ask(key, command))
 
     @sheltered
+    def _ask(self, key: str, command: tuple[Any, ...]) -> Any:
+        return self._send(self._pool(key), command, reads=True)
+
     def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
         """Send a command; return the reply once enough replicas have the write."""
         connection = self._sent(pool, command)

@@ -98,12 +98,16 @@ class RedisRuns(RecordStore):
     # -- runs --------------------------------------------------------------------------------------------------
 
     def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
+        if len(rows) == 1 and is_plain(rows[0]):
+            run_id = rows[0].id
+            self._call(self._shards.of_run(run_id), "add_run", new_run(rows[0]))
+            return Answers([run_id])
+        return self._add_several(rows)
+
+    def _add_several(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         refused: list[str] = []
 
         def act(shard: Shard, part: Sequence[RunRow]) -> list[str | None]:
-            if len(part) == 1 and is_plain(part[0]):
-                self._call(shard, "add_run", new_run(part[0]))
-                return [part[0].id]
             # Pack the next runs while the server inserts these. Runs after one another come or do not come together.
             size = len(part) if any(row.after for row in part) else NEW_RUNS_PER_SCRIPT
             chunks = [part[first : first + size] for first in range(0, len(part), size)]
