@@ -28,7 +28,7 @@ from mainspring.core.schedules.declaration import (
 )
 from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
 from mainspring.core.schedules.upcoming import LoadStep, expected_load
-from mainspring.core.validation import POLICY_FIELDS
+from mainspring.core.validation import POLICY_FIELDS, check_arguments
 from mainspring.errors import ConflictingIdError
 from mainspring.node.job_book import JobBook
 from mainspring.triggers.base import BaseTrigger
@@ -102,7 +102,8 @@ class Jobs(JobBook):
         self, func: Any, args: Any, kwargs: Any, name: str | None, policy: dict[str, Any]
     ) -> tuple[Call, Policy, dict[str, Any]]:
         task = self._tasks.resolve(func)
-        call = task.call(*(() if args is None else args), **(kwargs or {}))
+        args, kwargs = check_arguments(args, kwargs)
+        call = task.call(*args, **kwargs)
         made = make_options(task.defaults, policy).policy
         self._tasks.check_policy(made)
         stored = Call(self._tasks.stored(task), tuple(call.args), call.kwargs, name or task.__name__)
