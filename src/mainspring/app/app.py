@@ -59,6 +59,7 @@ from mainspring.app.registry import (
 )
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.app.store import AppStore
+from mainspring.app.waiting.held_slots import HeldSlots
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import Codec
 from mainspring.core.quantities import check_lease
@@ -180,6 +181,7 @@ class Mainspring:
             explain=lambda run_id: self.insight.explain(run_id),
             record=shared.acts.record,
             outbox=lambda: shared.outbox,
+            held=HeldSlots(lambda: self._participation.place),
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))

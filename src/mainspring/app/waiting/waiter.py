@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.core.quantities import check_timeout
@@ -47,9 +47,15 @@ class RunQuestion(NamedTuple):
 class Waiter:
     """The runs that somebody waits for, and which of them have ended."""
 
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: RunOutbox | None = None) -> None:
+    def __init__(
+        self,
+        run_ids: Sequence[str],
+        timeout: float | None = None,
+        outbox: RunOutbox | None = None,
+        complaint: Callable[[], str] = str,
+    ) -> None:
         self._wanted = list(run_ids)
-        self._outbox = outbox
+        self._outbox, self._complaint = outbox, complaint
         self._timeout = check_timeout(timeout)
         self._deadline = time.monotonic() + self._timeout
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
@@ -145,9 +151,12 @@ class Waiter:
     def _warn(self, store: JobStore) -> None:
         """Warn if no worker can execute the run: the caller might wait for ever."""
         run = _front(self._left[0], store)
-        missing = "" if run is None else _unserved(run, store)
-        if missing:
-            log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
+        if run is None or run.status is not Status.PENDING:
+            return
+        missing, held = _unserved(run, store), self._complaint()
+        if missing or held:
+            level = logging.ERROR if held else logging.WARNING
+            log.log(level, "waiting for run %s, which has not started%s", self._left[0], missing or held)
 
     @property
     def looks_at(self) -> float:
@@ -161,7 +170,7 @@ class Waiter:
         status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
         text = f"{self._unended()}: "
         text += ", ".join([f"{first} ({status})", *others[:2]]) + (", ..." if len(self._left) > 3 else "")
-        return text if run is None else text + _unserved(run, store)
+        return text if run is None else text + (_unserved(run, store) or self._complaint())
 
     def _unended(self) -> str:
         left, wanted = len(self._left), len(self._wanted)
