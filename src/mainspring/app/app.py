@@ -602,7 +602,10 @@ class Mainspring:
         import_included([*self._include, *include])
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code."""
+        """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code.
+
+        A schedule of a function outside the packages of this app's tasks may be another app's, and stays.
+        """
         self.load()
         return self.jobs.reconcile(remove)
 
