@@ -93,9 +93,9 @@ def near(word: str, known: Iterable[str]) -> str:
 
     names = sorted(set(known))
     matches = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    # `jobs:send` in a script is `shop.jobs:send` to whoever imports it.
-    module, _, last = word.rpartition(":")
-    same = [name for name in names if module and name.rpartition(":")[2] == last]
+    # `jobs:send` in a script is `shop.jobs:send` to whoever imports it, and people say `send` for both.
+    last = word.rpartition(":")[2]
+    same = [name for name in names if ":" in name and name.rpartition(":")[2] == last]
     matches = list(dict.fromkeys([*same, *matches]))[:3]
     if matches:
         return "; did you mean " + " or ".join(repr(match) for match in matches) + "?"
@@ -339,7 +339,8 @@ class TaskNotFound(MainspringError, LookupError):
         self.name, self.known, self.why = name, known, why
 
     def __str__(self) -> str:
-        return f"no task is called {self.name!r}{near(self.name, self.known)}{self.why}"
+        known = [name for name in self.known if not name.startswith("mainspring:")]  # those are our own
+        return f"no task is called {self.name!r}{near(self.name, known)}{self.why}"
 
 
 class RunFailed(MainspringError, RuntimeError):

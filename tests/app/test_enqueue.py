@@ -204,7 +204,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once(app: Mainspring) -> None:
             call(1, 2)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="did you mean 'number'"):
             call(numbr=1)  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match="also needs number"):
+        with pytest.raises(TypeError, match="also needs 'number'"):
             call()  # type: ignore[call-arg]
     assert app.count() == 0
 

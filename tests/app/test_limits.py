@@ -275,7 +275,7 @@ def test_wrong_options_are_refused_where_they_are_given(options: dict[str, Any],
 def test_a_key_that_cannot_be_filled_in_is_refused_at_the_call() -> None:
     app = Mainspring("memory://")
 
-    @app.task(limit=1, limit_key="tenant-{tenant}")
+    @app.task(limit=1, limit_key="tenant-{user.tenant}")
     def sync(user: int) -> None: ...
 
     with pytest.raises(ValueError, match="cannot be filled in with the arguments user"):

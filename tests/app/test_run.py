@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +102,115 @@ def test_a_second_run_that_is_refused_does_not_keep_the_first_from_ending(app: M
     app.stop()
     runner.join(LIMIT)
     assert not runner.is_alive()
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from mainspring import Mainspring
+
+app = Mainspring("sqlite:///jobs.db")
+
+@app.task
+def work():
+    print("began", flush=True)
+    while not Path("gate").exists():
+        time.sleep(0.01)
+    print("ended", flush=True)
+
+if __name__ == "__main__":
+    if "idle" not in sys.argv:
+        work.enqueue()
+    else:
+        app.on_worker_start(lambda: print("began", flush=True))
+    app.run()
+"""
+
+
+class Program:
+    """A program that calls `app.run()`, at a terminal where somebody presses Ctrl-C."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        (folder / "program.py").write_text(PROGRAM)
+        self.folder = folder
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "program.py", *words],
+            cwd=folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def read_until(self, text: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"no {text!r} in {self.lines}")
+
+    def press_ctrl_c(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        rest, _ = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode, "".join(self.lines) + rest
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    with ExitStack() as stack:
+
+        def start(*words: str) -> Program:
+            made = Program(tmp_path, *words)
+            stack.callback(made.process.wait)
+            stack.callback(made.process.kill)
+            return made
+
+        yield start
+
+
+def test_ctrl_c_says_what_it_waits_for_and_lets_that_end(program: Callable[..., Program]) -> None:
+    running = program()
+    running.read_until("began")
+    running.press_ctrl_c()
+    running.read_until("stopping: letting 1 run end; Ctrl-C again to stop now")
+    (running.folder / "gate").touch()
+    code, text = running.end()
+    assert code == 0
+    assert "ended" in text
+    assert "Traceback" not in text
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_loses_nothing(program: Callable[..., Program]) -> None:
+    running = program()
+    running.read_until("began")
+    running.press_ctrl_c()
+    running.read_until("Ctrl-C again to stop now")
+    running.press_ctrl_c()
+    code, text = running.end()
+    assert code == 130
+    assert "stopping now: other workers take over" in text
+    assert "Traceback" not in text
+    with Mainspring(f"sqlite:///{running.folder}/jobs.db") as app:
+        (run,) = app.find()
+        assert run.status in ("running", "pending")  # it is taken over once its lease has ended
+
+
+def test_a_terminal_and_its_supervisor_may_both_ask(program: Callable[..., Program]) -> None:
+    running = program()
+    running.read_until("began")
+    running.press_ctrl_c()
+    running.read_until("Ctrl-C again to stop now")
+    running.process.send_signal(signal.SIGTERM)
+    (running.folder / "gate").touch()
+    code, text = running.end()
+    assert (code, "ended" in text) == (0, True)
+
+
+def test_an_idle_program_ends_at_ctrl_c_without_a_word(program: Callable[..., Program]) -> None:
+    running = program("idle")
+    running.read_until("began")
+    running.press_ctrl_c()
+    assert running.end() == (0, "began\n")

@@ -271,6 +271,40 @@ def test_a_schedule_gone_from_the_code_is_reported_and_removed_on_request(
     assert [job.id for job in app.jobs()] == ["by hand"]
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "stays"),
+    [
+        ("shop:mail", "blog:nightly", True),
+        ("company.shop.jobs:mail", "company.blog.jobs:nightly", True),
+        ("shop.jobs:mail", "shop.reports:nightly", False),
+        ("shop:mail", "shop:nightly", False),
+        ("mail", "nightly", False),
+    ],
+)
+def test_the_schedules_of_another_app_on_the_store_are_not_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, own: str, other: str, stays: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as blog, Mainspring(url) as shop:
+        blog.schedule("0 9 * * *", id="nightly")(blog.task(name=other)(digest))
+        blog.reconcile()
+        mail = namespace_function(own.partition(":")[0])
+        shop.schedule("0 9 * * *", id="daily")(shop.task(name=own)(mail))
+        done = shop.reconcile(remove=True)
+        assert (done.others, done.gone) == ((["nightly"], []) if stays else ([], ["nightly"]))
+        assert {job.id for job in shop.jobs()} == ({"nightly", "daily"} if stays else {"daily"})
+        assert ("code of other packages declared it" in caplog.text) == stays
+
+
+def namespace_function(module: str) -> Any:
+    """Make a function that seems to come from a module."""
+
+    def mail() -> None: ...
+
+    mail.__module__ = module
+    return mail
+
+
 def test_a_job_added_by_hand_is_not_replaced_by_a_schedule_of_its_id(declare: Any) -> None:
     app = declare()
     app.add_job(digest, "interval", hours=1, id="it")

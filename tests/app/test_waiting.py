@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -14,7 +16,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunStanding
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
-from tests.app.kit import LIMIT
+from tests.app.kit import LIMIT, MakeApp
 
 NODE = NodeInfo(id="n1", host="here", pid=1, started_at=0, queues=("mail",))
 
@@ -193,3 +195,51 @@ def test_who_waits_for_what_somebody_will_execute_is_not_warned(
     with caplog.at_level(logging.WARNING, "mainspring.app"):
         assert not waiter.look(store)
     assert caplog.messages == []
+
+
+def test_when_all_threads_wait_for_other_runs_an_error_says_so(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mainspring.app.waiting.waiter.WARN_AFTER_SECONDS", 0.2)
+    app, both = make_app(), threading.Barrier(2)
+
+    @app.task
+    def child() -> int:
+        return 1
+
+    @app.task
+    def parent() -> int:
+        both.wait(LIMIT)
+        return child.enqueue().result(timeout=LIMIT)
+
+    app.start(work=True, threads=2)
+    parents = [parent.enqueue(), parent.enqueue()]
+    said = "all 2 threads of this process are held by runs that wait for other runs"
+    deadline = time.monotonic() + LIMIT
+    while said not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    told = [record for record in caplog.records if "are held by runs" in record.message]
+    assert {record.levelname for record in told} == {"ERROR"}
+    for run in app.find(task=child):
+        app.cancel(run.id)
+    assert {run.status for run in app.wait(parents, timeout=LIMIT)} == {Status.FAILED}
+
+
+def test_a_run_that_waits_beside_a_free_thread_is_no_error(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mainspring.app.waiting.waiter.WARN_AFTER_SECONDS", 0.0)
+    app = make_app()
+
+    @app.task
+    def child() -> int:
+        return 1
+
+    @app.task
+    def parent() -> int:
+        return child.enqueue().result(timeout=LIMIT)
+
+    app.start(work=True, threads=2)
+    assert parent.enqueue().result(timeout=LIMIT) == 1
+    assert "are held by runs" not in caplog.text

@@ -129,3 +129,23 @@ def test_stored_arguments_are_held_against_the_annotations(deploy: Deploy) -> No
 def test_a_url_has_no_code(deploy: Deploy) -> None:
     code, text = check("sqlite:///jobs.db")
     assert (code, "name the app" in text) == (2, True)
+
+
+def test_another_app_on_the_store_keeps_its_own_work(deploy: Deploy) -> None:
+    blog = deploy(BEFORE)
+    shop = deploy("@app.task(name='other:task')\ndef task(): ...\n")
+    fill(blog)
+    code, text = check(shop)
+    assert code == 1
+    assert "'shop:mail' cannot be called by this code" in text
+    code, text = check(shop, "--beside", blog)
+    assert (code, "problem" in text) == (0, False), text
+    assert "the code fits 0 stored jobs and 0 unfinished runs" in text
+
+
+def test_runs_whose_task_is_gone_from_the_code_are_listed_as_such(deploy: Deploy) -> None:
+    fill(deploy(BEFORE))
+    target = deploy("@app.task(name='shop:resize')\ndef resize(picture: str, width: int): ...\n")
+    listed = CliRunner().invoke(main, ["runs", "list", "--app", target]).output.splitlines()
+    assert [line for line in listed if "mail(" in line and "no such task in the code" in line]
+    assert not [line for line in listed if "resize(" in line and "no such task in the code" in line]

@@ -42,6 +42,49 @@ def test_a_wrong_verb_is_named_with_the_near_one() -> None:
     assert "no verb 'dmeo'; did you mean 'demo'?" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["worker", "-c", "4", "app.py"], "No such option '-c'; -p/--processes are worker processes"),
+        (["worker", "--loglevel", "info"], "here it is --log-level info"),
+        (["worker", "--beat", "app.py"], "every worker fires schedules"),
+        (["-A", "app", "worker"], "No such option '-A'; name the app behind the verb: mainspring worker MODULE:APP"),
+        (["runs", "list", "--status", "failed"], "No such option '--status'; conditions are words: status:failed"),
+        (["runs", "list", "--queue", "mail"], "conditions are words: queue:..."),
+        (["worker", "--procesess", "4"], "'--processes'"),
+    ],
+)
+def test_an_option_that_people_know_from_elsewhere_leads_to_ours(words: list[str], says: str) -> None:
+    code, text = call(*words)
+    assert code == 2
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("ap.py", r"there is no file '.*ap\.py' to load the app from; did you mean 'app\.py'\?"),
+        ("jobs.db", r"'jobs\.db' is no module; a database is named by its URL: sqlite:///jobs\.db"),
+    ],
+)
+@pytest.mark.parametrize("verb", [["runs", "list"], ["worker"]])
+def test_a_wrong_app_is_answered_with_the_right_one(
+    target: str, says: str, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").write_text("from mainspring import Mainspring\napp = Mainspring('sqlite:///jobs.db')\n")
+    code, text = call(*verb, "--app", target)
+    assert code == 1
+    assert re.search(says, text)
+    assert [path.name for path in tmp_path.iterdir()] == ["app.py"]  # to look makes no key and no database
+
+
+def test_a_worker_needs_code() -> None:
+    code, text = call("worker", "--app", "sqlite:///jobs.db")
+    assert code == 2
+    assert "a URL has no code to execute" in text
+
+
 def test_cron_shows_what_an_expression_means_across_a_change_of_clocks() -> None:
     code, text = call("cron", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "3", "--after", "2026-03-28T00:00")
     assert code == 0

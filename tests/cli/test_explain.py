@@ -30,7 +30,8 @@ def test_what_waits_is_explained_by_what_is_missing(any_shop: Shop) -> None:
 def test_without_a_name_it_says_what_needs_you_and_ends_with_1(any_shop: Shop) -> None:
     found = any_shop.call("explain")
     assert found.exit_code == 1
-    assert found.stdout.splitlines()[:3] == ["1 thing needs you", "", "queue default"]
+    assert found.stdout.splitlines()[:3] == ["2 things need you", "", "queue default"]
+    assert f"-> mainspring runs show {any_shop.ids['bob']}" in found.stdout  # it has failed
     assert "-> mainspring worker MODULE:APP -Q default" in found.stdout
     assert any_shop.json("explain")["state"] == "needs you"
 
@@ -40,7 +41,7 @@ def test_a_cause_that_jobs_share_is_said_once(any_shop: Shop) -> None:
         any_shop.app.add_job(resize, "interval", hours=1, id=f"job-{number:02}", args=["a.png"])
     lines = any_shop.call("explain").stdout.splitlines()
     assert lines[:4] == [
-        "2 things need you", "", "12 jobs, 'job-00', 'job-01', 'job-02' and 9 more", "Down: no living node fires jobs."
+        "3 things need you", "", "12 jobs, 'job-00', 'job-01', 'job-02' and 9 more", "Down: no living node fires jobs."
     ]  # fmt: skip
     part = any_shop.json("explain")["parts"][0]
     assert (part["id"], len(part["ids"])) == ("job-00", 12)
@@ -50,10 +51,10 @@ def test_at_most_five_things_are_shown_and_the_rest_counted(shop: Shop) -> None:
     for number in range(7):
         shop.resize.options(queue=f"q{number}").enqueue("a.png")
     lines = shop.call("explain").stdout.splitlines()
-    assert lines[0] == "8 things need you"
+    assert lines[0] == "9 things need you"
     assert len([line for line in lines if line.startswith("queue ")]) == 5
-    assert lines[-1] == "3 more: mainspring explain --json"
-    assert len(shop.json("explain")["parts"]) == 8
+    assert lines[-1] == "4 more: mainspring explain --json"
+    assert len(shop.json("explain")["parts"]) == 9
 
 
 def test_a_name_of_nothing_ends_with_1_and_commands_to_try(any_shop: Shop) -> None:

@@ -176,7 +176,18 @@ def test_without_a_target_the_app_in_the_folder_is_suggested(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(main, ["init"]).exit_code == 0
     found = CliRunner(env={"MAINSPRING_URL": None, "MAINSPRING_APP": None}).invoke(main, ["runs", "list"])
-    assert found.output.endswith("Try: export MAINSPRING_APP=app.py\n")
+    assert "1 file here with an app: app.py" in found.output
+    assert found.output.endswith("Try: mainspring runs list --app app.py\n")
+
+
+def test_in_a_folder_without_an_app_one_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.py").write_text("print('hello')\n")
+    found = CliRunner(env={"MAINSPRING_URL": None, "MAINSPRING_APP": None}).invoke(main, ["worker"])
+    assert found.exit_code == 2
+    assert "no .py file in this folder makes a Mainspring(...)" in found.output
+    assert found.output.endswith("Try: mainspring init\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["other.py"]
 
 
 @pytest.mark.parametrize("words", [["runs", "list"], ["status"], ["doctor"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -31,6 +32,18 @@ def test_at_a_first_signal_what_runs_ends_and_what_has_not_started_is_given_back
     assert {run.status for run in left} == {Status.PENDING}
     assert {(run.attempt, run.failures, run.crashes, run.interruptions) for run in left} == {(0, 0, 0, 0)}
     assert not [line for run in waiting for line in yard.ledger(run=run)]
+
+
+def test_ctrl_c_while_the_workers_start_is_no_crash_of_theirs(yard: Yard) -> None:
+    cluster = yard.start("-p", "2")
+    yard.await_log("worker 1 started as process")
+    children = [int(pid) for pid in re.findall(r"started as process (\d+)", yard.log())]
+    assert len(children) == 2
+    for pid in (*children, cluster.pid):  # a terminal sends it to the whole group
+        os.kill(pid, signal.SIGINT)
+    assert cluster.wait(60) == 0
+    assert "Traceback" not in yard.log()
+    assert "ERROR" not in yard.log()
 
 
 def test_at_a_second_signal_what_runs_is_given_back_at_once(yard: Yard) -> None:

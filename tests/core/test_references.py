@@ -140,11 +140,11 @@ def test_arguments_that_fit_are_accepted(func: Any, args: list[Any], kwargs: dic
 @pytest.mark.parametrize(
     ("func", "args", "kwargs", "text"),
     [
-        (plain, [], {}, r"plain\(.*\) also needs a"),
+        (plain, [], {}, r"plain\(.*\) also needs 'a'"),
         (plain, [1, 2, 3], {}, "takes 2 positional arguments but 3 are given"),
         (plain, [1], {"a": 1}, "is given a twice"),
         (plain, [1], {"d": 1}, "takes no argument 'd'"),
-        (needs_keyword, [], {}, "also needs c"),
+        (needs_keyword, [], {}, "also needs 'c'"),
         (positional_only, [], {"a": 1, "b": 2}, "takes no argument 'a'"),
     ],
 )
@@ -160,7 +160,7 @@ def test_an_unhashable_callable_can_be_checked() -> None:
         def __call__(self, a: int) -> None: ...
 
     check_callable_args(Odd(), [1], {})
-    with pytest.raises(ValueError, match="also needs a"):
+    with pytest.raises(ValueError, match="also needs 'a'"):
         check_callable_args(Odd(), [], {})
 
 

@@ -55,7 +55,7 @@ PRINTED = {
     "reference_store": ["from the reference store: 3"],
     "json_folder_store": ["hello, world", "1 job is in the folder"],
     "runs_in_a_dict": ["claimed: fetch", "claimed: parse"],
-    "fastapi_app": ["mail: sent to ann", "dashboard: 200"],
+    "fastapi_app": ["mail: {'status': 'succeeded', 'mail': 'sent to ann'}", "unknown: 404", "dashboard: 200"],
     "flask_app": ["task: hello, ann", "dashboard: 200"],
     "logging_context": [
         r"INFO \[None, attempt None\] shop\.mail: web request",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -210,8 +211,24 @@ def test_every_missed_and_skipped_fire_is_a_warning_with_its_reason(
             "WARNING",
             'job "work" (late) missed its run time 2026-01-01 00:00:00 UTC: it could not start within its grace time',
         ),
-        ("WARNING", 'job "work" (busy) was skipped at 2026-01-01 00:00:10 UTC: max_instances reached'),
+        (
+            "WARNING",
+            'job "work" (busy) was skipped at 2026-01-01 00:00:10 UTC: '
+            "max_instances reached, its last run has not ended",
+        ),
     ]
+
+
+def test_a_job_that_is_skipped_again_and_again_warns_less_and_less_often(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mainspring.runs")
+    bench.add("busy", seconds=10)
+    for _ in range(12):
+        bench.clock.advance(10)
+        bench.link.scheduler()
+    said = [re.search(r"in a row: (\d+)", text) for _, text in lines(caplog)]
+    assert [1 if found is None else int(found[1]) for found in said] == [1, 2, 4, 8]
 
 
 def test_the_run_of_a_dead_node_is_a_warning_of_whoever_recovers_it(

@@ -394,6 +394,8 @@ def test_an_outage_is_logged_once_and_its_end_too(bench: Bench, caplog: pytest.L
     bench.link.answered()
     assert len([r for r in caplog.records if "failed" in r.message]) == 1
     assert len([r for r in caplog.records if "answers again" in r.message]) == 1
+    assert [r.exc_info for r in caplog.records] == [None, None]  # an outage is no riddle: a line, and no traceback
+    assert "trying again until it answers: gone" in caplog.text
     assert bench.codes() == [events.EVENT_STORE_DOWN, events.EVENT_STORE_UP]
     assert len(set(delays)) == 12  # spread, so that nodes do not come back all at once
     assert delays[0] <= 1.25

@@ -15,8 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.declaring.dependencies import RESOURCE_MARK, inject
+from mainspring.app.declaring.habits import (
+    APP_ARGUMENT_HABITS,
+    APP_HABITS,
+    START_HABITS,
+    attributes_elsewhere,
+    named_arguments,
+)
 from mainspring.app.declaring.lifespan import Lifespan
 from mainspring.app.declaring.validating import make_validator
+from mainspring.app.enqueuing.admission import check_patterns
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.fleet import Fleet
 from mainspring.app.flows.bridging import Bridging
@@ -51,6 +59,7 @@ from mainspring.app.registry import (
 )
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.app.store import AppStore
+from mainspring.app.waiting.held_slots import HeldSlots
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import Codec
 from mainspring.core.quantities import check_lease
@@ -119,6 +128,7 @@ class Mainspring:
     jobs in trouble: see `alert`.
     """
 
+    @named_arguments(APP_ARGUMENT_HABITS)
     def __init__(
         self,
         url: str | JobStore | None = None,
@@ -171,6 +181,7 @@ class Mainspring:
             explain=lambda run_id: self.insight.explain(run_id),
             record=shared.acts.record,
             outbox=lambda: shared.outbox,
+            held=HeldSlots(lambda: self._participation.place),
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
@@ -236,6 +247,7 @@ class Mainspring:
                 raise TypeError(f"a task is a function, not {func!r}; write @app.task or @app.task(queue=...)")
             kind = CoroutineTask if iscoroutinefunction_partial(func) else Task
             complete = inject(func, self._lifespan)
+            check_patterns(defaults.admission, defaults.unique, complete)
             made: Task[P, R] = kind(self, complete, name or reference_of(func), defaults)
             made.validator = make_validator(complete, validate, self._app_store.types)
             self.tasks.add(made, [aliases] if isinstance(aliases, str) else tuple(aliases))
@@ -590,7 +602,10 @@ class Mainspring:
         import_included([*self._include, *include])
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code."""
+        """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code.
+
+        A schedule of a function outside the packages of this app's tasks may be another app's, and stays.
+        """
         self.load()
         return self.jobs.reconcile(remove)
 
@@ -678,6 +693,7 @@ class Mainspring:
         """A claim ends after this many seconds unless it is renewed."""
         return self._lease
 
+    @named_arguments(START_HABITS)
     def start(
         self,
         work: bool = False,
@@ -783,6 +799,9 @@ class Mainspring:
     def __exit__(self, *exc_info: object) -> None:
         if not self._participation.is_caller():  # a task that uses `with app:` must not stop its own worker
             self.close()
+
+    if not TYPE_CHECKING:  # a type checker would believe that an app has every attribute
+        __getattr__ = attributes_elsewhere(APP_HABITS)
 
     def __repr__(self) -> str:
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from mainspring.app.declaring.habits import HANDLE_HABITS, attributes_elsewhere
 from mainspring.app.runs import Runs
 from mainspring.app.waiting.waiter import result_of
 from mainspring.core.insight.explanation import Explanation
@@ -70,6 +71,9 @@ class RunHandle(Generic[R]):
     def explain(self) -> Explanation:
         """Say why the run has or has not run."""
         return self._runs.explain(self.id)
+
+    if not TYPE_CHECKING:  # a type checker would believe that a handle has every attribute
+        __getattr__ = attributes_elsewhere(HANDLE_HABITS)
 
     async def result_async(self, timeout: float | None = None) -> R:
         """Wait for the result without blocking the event loop."""

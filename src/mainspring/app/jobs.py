@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from mainspring.core.ids import check_id
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
+from mainspring.core.references import module_of
 from mainspring.core.run import UNFINISHED, WAITING, Call, Status
 from mainspring.core.schedules.declaration import (
     SCHEDULE,
@@ -28,7 +30,7 @@ from mainspring.core.schedules.declaration import (
 )
 from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
 from mainspring.core.schedules.upcoming import LoadStep, expected_load
-from mainspring.core.validation import POLICY_FIELDS
+from mainspring.core.validation import POLICY_FIELDS, check_arguments
 from mainspring.errors import ConflictingIdError
 from mainspring.node.job_book import JobBook
 from mainspring.triggers.base import BaseTrigger
@@ -60,12 +62,17 @@ lint_log = logging.getLogger(LINT_LOGGER)
 
 
 class Reconciliation(NamedTuple):
-    """The result of comparing the declared schedules with the store; `gone` are in the store but not in the code."""
+    """The result of comparing the declared schedules with the store.
+
+    `gone` are in the store but no longer in the code; `others` call functions of other packages, and may be another
+    app's.
+    """
 
     added: list[str]
     updated: list[str]
     unchanged: list[str]
     gone: list[str]
+    others: list[str]
 
 
 class Backfill(NamedTuple):
@@ -102,7 +109,8 @@ class Jobs(JobBook):
         self, func: Any, args: Any, kwargs: Any, name: str | None, policy: dict[str, Any]
     ) -> tuple[Call, Policy, dict[str, Any]]:
         task = self._tasks.resolve(func)
-        call = task.call(*(() if args is None else args), **(kwargs or {}))
+        args, kwargs = check_arguments(args, kwargs)
+        call = task.call(*args, **kwargs)
         made = make_options(task.defaults, policy).policy
         self._tasks.check_policy(made)
         stored = Call(self._tasks.stored(task), tuple(call.args), call.kwargs, name or task.__name__)
@@ -246,8 +254,11 @@ class Jobs(JobBook):
         return [make() for make in self._declared.values()]
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the declared schedules; keep what people paused or edited."""
-        done, store = Reconciliation([], [], [], []), self._app_store.store
+        """Bring the store in line with the declared schedules; keep what people paused or edited.
+
+        With `remove`, remove the schedules that are gone from the code, and none that another app may have declared.
+        """
+        done, store = Reconciliation([], [], [], [], []), self._app_store.store
         for job_id, make in self._declared.items():
             fresh = make()
             if store.sign_anew(fresh):
@@ -364,6 +375,22 @@ class Jobs(JobBook):
         found = (self._app_store.store.lookup_job(alias) for alias in (() if task is None else task.aliases))
         return next((job for job in found if job is not None and job.declared is not None), None)
 
+    def _is_elsewhere(self, job: Job) -> bool:
+        """Return True if a job calls a function outside the packages of this app's tasks: it may be another app's."""
+        module, colon, _ = job.call.task_name.partition(":")
+        own: dict[str, list[str]] = {}
+        for task in self._tasks:
+            if not task.name.startswith("mainspring:"):
+                for place in (task.name.partition(":")[0], module_of(task.func)):
+                    package = place.rpartition(".")[0] or place
+                    own.setdefault(package.partition(".")[0], []).append(package)
+        packages = own.get(module.partition(".")[0])
+        if not colon or not own or packages is None:
+            return bool(colon and own)
+        words = [package.split(".") for package in packages]
+        shared = [each[0] for each in takewhile(lambda each: len(set(each)) == 1, zip(*words, strict=False))]
+        return module.split(".")[: len(shared)] != shared
+
     def _report_gone(self, done: Reconciliation, remove: bool) -> None:
         for job in self.list():
             if job.declared is None or job.id in self._declared or job.id.startswith(self.declared_elsewhere):
@@ -372,6 +399,15 @@ class Jobs(JobBook):
             if task is not None and task.name in self._declared and job.id in task.aliases:
                 self.remove(job)
                 log.info("schedule %r is now called %r", job.id, task.name)
+                continue
+            if self._is_elsewhere(job):
+                done.others.append(job.id)
+                log.warning(
+                    "schedule %r is in the store, and code of other packages declared it; if that is another app's, "
+                    "give each a name= of its own, and if that code is gone: mainspring jobs remove %s",
+                    job.id,
+                    job.id,
+                )
                 continue
             done.gone.append(job.id)
             if remove:

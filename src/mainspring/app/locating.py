@@ -60,7 +60,8 @@ def _find_app(path: str) -> Mainspring:
     if module_name.endswith(".py") or os.sep in module_name:
         file = Path(module_name).resolve()
         if not file.is_file():
-            raise ConfigurationError(f"there is no file {str(file)!r} to load the app from")
+            others = [each.name for each in file.parent.glob("*.py")] if file.parent.is_dir() else []
+            raise ConfigurationError(f"there is no file {str(file)!r} to load the app from{near(file.name, others)}")
         sys.path.insert(0, str(file.parent))
         module_name = file.stem
     try:
@@ -69,6 +70,10 @@ def _find_app(path: str) -> Mainspring:
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
             raise  # the module exists, but imports one that does not
+        if Path(path).suffix in (".db", ".sqlite", ".sqlite3"):
+            raise ConfigurationError(
+                f"{path!r} is no module; a database is named by its URL: sqlite:///{path}"
+            ) from None
         here = [file.stem for file in Path.cwd().glob("*.py")]
         raise ConfigurationError(
             f"no module {module_name!r} can be imported from the folder {os.getcwd()!r}{near(module_name, here)}"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.runs import ALIAS
 from mainspring.app.waiting import hub
+from mainspring.core.insight.wording import several
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import shown
 from mainspring.node.forking import forget_in_children, handle_here
@@ -83,17 +87,23 @@ class Participation:
             self._app_store.opened.shutdown()
 
     def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Start, wait for SIGINT, SIGTERM or the end of this part, and stop.
+        """Start, wait for SIGINT, SIGTERM or the end of this part, and stop; the second such signal ends the process.
 
         Only the main thread gets signals: in any other thread, the app runs until `stop()`.
         """
         signals: list[int] = []
+        home = os.getpid()
+
+        def note(number: int, _: object) -> None:
+            # SIGINT and SIGTERM together are one wish: a terminal sends the one, a supervisor then the other.
+            if number in signals and os.getpid() == home:
+                _leave_now(number)
+            signals.append(number)
+
         here = threading.current_thread() is threading.main_thread()
         # Ctrl-C goes to the whole process group, but processes that tasks have forked should go on until they end.
         install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
-        before = {
-            number: handle(number, lambda number, _: signals.append(number)) for number, handle in install.items()
-        }
+        before = {number: handle(number, note) for number, handle in install.items()}
         try:
             start()
             stopped = self._stopped
@@ -102,10 +112,28 @@ class Participation:
                 while not signals and not stopped.wait(0.2):
                     pass
             finally:
+                if signals:
+                    self._announce_stop(signals[0])
                 stop()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _announce_stop(self, number: int) -> None:
+        """Say what the stop waits for, so that nobody takes it for a hang."""
+        node = self.node
+        if node is None:
+            return
+        started = sum(
+            min(link.in_flight.get(alias, 0), executor.slots)
+            for link in node.links.values()
+            for alias, executor in list(node.executors.items())
+        )
+        again = "Ctrl-C again" if number == signal.SIGINT else f"{signal.Signals(number).name} again"
+        if started:  # a warning, because a program without logging shows nothing less
+            log.warning("stopping: letting %s end; %s to stop now", several(started, "run"), again)
+        else:
+            log.info("stopping")
 
     def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
         """Return True if somebody other than the caller decides when this process stops; log that once."""
@@ -160,3 +188,13 @@ class Participation:
     def _after_fork(self) -> None:
         self.node = self.place = self._app_store.link = None
         atexit.unregister(self._leave)
+
+
+def _leave_now(number: int) -> None:
+    """End this process from a signal handler; other nodes take over what it executes, as after a crash."""
+    with suppress(OSError, ValueError):  # not by logging, whose lock the interrupted code may hold
+        os.write(2, b"stopping now: other workers take over the runs that were started\n")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(128 + number)

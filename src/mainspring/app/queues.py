@@ -90,6 +90,11 @@ class Queues:
         """Check and return the queues that a node should serve, each with its limit; by default the declared ones."""
         if wanted is None:
             return dict.fromkeys(self.declared)
+        if isinstance(wanted, str):
+            raise TypeError(
+                f"queues must be a list of names, or a mapping of names to limits, not {wanted!r}; "
+                f"did you mean [{wanted!r}]?"
+            )
         if not isinstance(wanted, Mapping):
             return {check_queue(name): None for name in wanted}
         limits = {check_queue(name): limit for name, limit in wanted.items()}

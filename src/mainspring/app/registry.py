@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 import msgspec
 
 from mainspring.app.declaring.dependencies import uninjected
+from mainspring.app.declaring.habits import TASK_HABITS, attributes_elsewhere, option_hint, unknown_option
 from mainspring.app.declaring.validating import Validator
-from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, make_admission
+from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, check_patterns, make_admission
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
 from mainspring.core.lanes import needed_executor
@@ -79,16 +80,17 @@ class Options(msgspec.Struct, frozen=True):
 
 
 _OWN: Final = frozenset(Options.__struct_fields__) - {"policy", "admission"}
+OPTIONS: Final = POLICY_FIELDS | _OWN | ADMISSION_OPTIONS | {"on"}
+"""The names of all options."""
 
 
 def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     """Return options with some of them changed; check each change."""
     if not changes:
         return base
-    known = POLICY_FIELDS | _OWN | ADMISSION_OPTIONS | {"on"}
     for name in changes:
-        if name not in known:
-            raise TypeError(f"there is no option {name!r}{near(name, known)}")
+        if name not in OPTIONS:
+            raise unknown_option(name, OPTIONS)
     policy = {name: value for name, value in changes.items() if name in POLICY_FIELDS}
     own = {name: _checked(name, value) for name, value in changes.items() if name in _OWN and name != "after"}
     if "after" in changes:
@@ -212,9 +214,15 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Any) -> Task[P, R]:
         """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `after`, ..."""
-        twin = type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
+        made = make_options(self.defaults, changes)
+        if "unique" in changes or "limit_key" in changes:
+            check_patterns(made.admission, made.unique, self.func)
+        twin = type(self)(self.app, self.func, self.name, made)
         twin.registry, twin.validator = self.registry, self.validator
         return twin
+
+    if not TYPE_CHECKING:  # a type checker would believe that a task has every attribute
+        __getattr__ = attributes_elsewhere(TASK_HABITS)
 
     @property
     def import_name(self) -> str:
@@ -285,7 +293,7 @@ class TaskCall(Generic[R]):
         except TypeError:  # not hashable
             complaint = complaint_about.__wrapped__(task.func, len(args), tuple(kwargs))
         if complaint:
-            raise TypeError(complaint)
+            raise TypeError(complaint + option_hint(complaint, kwargs, OPTIONS))
         if task.validator is not None:
             args, kwargs = task.validator(args, kwargs)
         self.task, self.args, self.kwargs = task, args, kwargs

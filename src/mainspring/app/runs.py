@@ -14,6 +14,7 @@ from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.condition import ConditionWaiter
+from mainspring.app.waiting.held_slots import HeldSlots
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
@@ -63,11 +64,13 @@ class Runs:
         explain: Callable[[str], Explanation] | None = None,
         record: Callable[..., object] = lambda *_, **__: None,
         outbox: Callable[[], RunOutbox | None] = lambda: None,
+        held: HeldSlots | None = None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
         self._explain, self.record, self._outbox = explain, record, outbox
+        self._held = held or HeldSlots(lambda: None)
         self.pause: Callable[[float], object] = time.sleep
         """How a verb waits some milliseconds for another node."""
         self.off_loop: hub.OffLoop = hub.on_a_thread
@@ -369,8 +372,9 @@ class Runs:
 
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
-        waiter = Waiter(run_ids, timeout, self._outbox())
-        hub.wait(self._store, waiter)
+        with self._held.hold() as complaint:
+            waiter = Waiter(run_ids, timeout, self._outbox(), complaint)
+            hub.wait(self._store, waiter)
         return waiter.ended()
 
     def wait_until(self, holds: Callable[[], bool], timeout: float | None = None) -> None:

@@ -21,6 +21,7 @@ from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import ConfigurationError, RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.counting import hand_over
+from mainspring.jobstores.opening import check_url, open_for_app
 from mainspring.locks import free_in_children
 from mainspring.node.run_events import RunEvents
 from mainspring.util import astimezone
@@ -83,7 +84,7 @@ class AppStore:
         make_companion: Callable[[], InlineRunner],
         outbox: RunOutbox | None = None,
     ) -> None:
-        self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        self.url = check_url(url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
         self.outbox = outbox
@@ -185,8 +186,6 @@ class AppStore:
                     "share everything with it; give each app a store of its own, or the same name"
                 )
         else:
-            from mainspring.jobstores.opening import open_for_app
-
             store = open_for_app(self.url, self.name, **{"codec": self.codec, **self._options})
         store.use_clock(self.clock)
         store.on_set_aside = partial(self.events.set_aside, ALIAS)

@@ -70,12 +70,24 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from mainspring.cli.common.habits import with_habit
+
+            raise with_habit(error) from None
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EIO):
                 raise
             with suppress(OSError, ValueError):  # what is buffered would fail once more when Python ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from mainspring.cli.common.habits import with_habit
+
+            raise with_habit(error) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in _VERBS:

@@ -12,6 +12,7 @@ from mainspring.cli.common.target import (
     USAGE,
     CommandFailed,
     json_option,
+    load_app,
     opened,
     target_of,
     target_options,
@@ -22,9 +23,13 @@ __all__ = ["check"]
 
 @click.command()
 @click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option(
+    "--beside", multiple=True, metavar="MODULE:APP", help="Another app on the same store, which keeps its own work; "
+    "may be repeated.",
+)  # fmt: skip
 @target_options
 @json_option
-def check(target: str | None, where: str | None, name: str, as_json: bool) -> None:
+def check(target: str | None, beside: tuple[str, ...], where: str | None, name: str, as_json: bool) -> None:
     """Compare the stored jobs, runs and schedules with the code of an app; change nothing.
 
     Ends with 1 if the code lacks a task that is stored, does not take stored arguments, cannot read a record, or no
@@ -33,6 +38,7 @@ def check(target: str | None, where: str | None, name: str, as_json: bool) -> No
     \b
     Example:
       mainspring check shop:app && ./deploy.sh
+      mainspring check shop:app --beside blog:app
     """
     import msgspec
 
@@ -44,10 +50,11 @@ def check(target: str | None, where: str | None, name: str, as_json: bool) -> No
     place = target_of(target or where)
     if "://" in place:
         raise CommandFailed("a URL has no code to compare with; name the app", "mainspring check MODULE:APP", USAGE)
+    others = [load_app(each) for each in beside]
     with opened(place, name, must_exist=False) as app:
         absent = absent_file(app.url)
         findings = (
-            check_code(app)
+            check_code(app, others)
             if absent is None
             else [Finding(Mark.OK, "store", f"there is no file {absent} yet, so nothing can be stranded")]
         )

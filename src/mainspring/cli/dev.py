@@ -34,11 +34,12 @@ _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "ven
 
 
 @click.command()
-@click.argument("where", metavar="FILE|MODULE:APP", envvar="MAINSPRING_APP", default=None, required=False)
+@click.argument("file", metavar="FILE|MODULE:APP", default=None, required=False)
+@click.option("-a", "--app", "where", default=None, metavar="MODULE:APP", help="The same, as the other verbs take it.")
 @click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads for tasks.")
 @click.option("--no-reload", is_flag=True, help="Do not start again when a file changes.")
 @click.option("--dashboard/--no-dashboard", default=True, help="Serve the dashboard, too, if it is installed.")
-def dev(where: str | None, threads: int, no_reload: bool, dashboard: bool) -> None:
+def dev(file: str | None, where: str | None, threads: int, no_reload: bool, dashboard: bool) -> None:
     """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
 
     The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
@@ -49,7 +50,7 @@ def dev(where: str | None, threads: int, no_reload: bool, dashboard: bool) -> No
       mainspring dev app.py
       mainspring dev shop.jobs:app --threads 4
     """
-    target = target_of(where)
+    target = target_of(file or where)
     if no_reload:
         return _work(target, threads, dashboard)
     command = [sys.executable, "-m", "mainspring", "dev", target, "--no-reload", "--threads", str(threads)]

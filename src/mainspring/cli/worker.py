@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from mainspring.cli.common.target import load_app
+from mainspring.cli.common.target import USAGE, CommandFailed, load_app, target_of
 from mainspring.errors import MainspringError, near
 
 __all__ = ["parse_queues", "worker"]
@@ -38,7 +38,8 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
 
 
 @click.command()
-@click.argument("app", metavar="MODULE:APP", envvar="MAINSPRING_APP")
+@click.argument("app", metavar="MODULE:APP", required=False)
+@click.option("-a", "--app", "where", default=None, metavar="MODULE:APP", help="The same, as the other verbs take it.")
 @click.option(
     "-Q", "--queues", default=None, help="Queues to serve, as in mail,default:4. All of the app's by default."
 )
@@ -67,7 +68,8 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
     help="Lines for people, or a JSON object a line.",
 )  # fmt: skip
 def worker(
-    app: str,
+    app: str | None,
+    where: str | None,
     queues: str | None,
     include: tuple[str, ...],
     processes: int | None,
@@ -96,6 +98,9 @@ def worker(
     from mainspring.cluster.sentinel import Sentinel
     from mainspring.cluster.settings import Settings
 
+    app = target_of(app or where)
+    if "://" in app:
+        raise CommandFailed("a URL has no code to execute; name the app", "mainspring worker MODULE:APP", USAGE)
     log_level = "warning" if quiet and log_level in ("debug", "info") else log_level
     set_up_logging(log_level, log_format)
     load_app(app, include)  # so that an error in it is told once, and by the user's own frames

@@ -73,6 +73,8 @@ class LeaseKeeper:
                     self._app.store.beat()  # opens the store at first, which takes long while its lock is held
                     self.renew()
                     self._app.hand_over_sums()
+                if down:
+                    log.warning("the leases of the workers are renewed again")
                 down = self.locked_out = False
                 if self.steady_since is None:
                     self.steady_since = time.monotonic()

@@ -20,6 +20,7 @@ from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import NOTHING_LEFT
 from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat
+from mainspring.cluster.worker import keyboard_held
 from mainspring.cluster.worker import main as work
 from mainspring.cluster.worker_handle import WorkerHandle
 from mainspring.errors import ConfigurationError, StoreUnavailable
@@ -201,7 +202,7 @@ class Sentinel:
                 name=f"mainspring-worker-{slot.number}",
             )
             try:
-                with self._keeper.busy:
+                with self._keeper.busy, keyboard_held():
                     process.start()
             finally:
                 theirs.close()

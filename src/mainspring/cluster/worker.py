@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
-from multiprocessing import forkserver
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from mainspring.executors.scoreboard import Scoreboard
 from mainspring.node.forking import handle_here
 from mainspring.node.node import resident_bytes
 
-__all__ = ["main"]
+__all__ = ["keyboard_held", "main"]
 
 MEMORY_LOOK_SECONDS: Final = 1.0
 """Check the memory of the process this often."""
@@ -76,8 +76,29 @@ def main(
     # Ctrl-C goes to the whole group, but the sentinel decides what it means. The signal is not ignored, because
     # programs that a task starts would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
+    _hold(signal.SIG_UNBLOCK)  # the sentinel held it while this process had no handler
     set_up_logging(settings.log_level, settings.log_format)
     Worker(settings, pipe, board, number, steady_since, began_at).run()
+
+
+@contextmanager
+def keyboard_held() -> Iterator[None]:
+    """Hold back Ctrl-C while a worker process is started.
+
+    The process inherits that. Until it has a handler of its own, a Ctrl-C would end it in the midst of its imports.
+    """
+    if os.name == "posix":
+        resource_tracker.ensure_running()  # otherwise started meanwhile, which would let the signal through again
+    _hold(signal.SIG_BLOCK)
+    try:
+        yield
+    finally:
+        _hold(signal.SIG_UNBLOCK)
+
+
+def _hold(how: int) -> None:
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def _let_fork_server_end() -> None:

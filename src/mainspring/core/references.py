@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mainspring.errors import CallableReferenceError, near
 
@@ -24,6 +24,9 @@ __all__ = [
     "ref_to_obj",
     "variable_of",
 ]
+
+SHOWN_DEFAULT_CHARS: Final = 40
+"""Show no longer default of a parameter in messages."""
 
 
 def get_callable_name(func: Callable[..., Any]) -> str:
@@ -180,9 +183,13 @@ def complaint_about(func: Callable[..., Any], positional: int, names: tuple[str,
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     any_args = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     any_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    shown = f"{get_callable_name(func)}{signature.replace(return_annotation=signature.empty)}"
+    shown = f"{get_callable_name(func)}{_shortened(signature)}"
     if positional > len(takes) and not any_args:
-        return f"{shown} takes {len(takes)} positional arguments but {positional} are given"
+        most, one = len(takes), positional == 1
+        return (
+            f"{shown} takes {most} positional argument{'' if most == 1 else 's'} "
+            f"but {positional} {'is' if one else 'are'} given"
+        )
     twice = [p.name for p in takes[:positional] if p.name in names and p.kind is not p.POSITIONAL_ONLY]
     if twice:
         return f"{shown} is given {', '.join(twice)} twice, in args and in kwargs"
@@ -193,5 +200,21 @@ def complaint_about(func: Callable[..., Any], positional: int, names: tuple[str,
     left += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in names]
     missing = [p.name for p in left if p.default is p.empty]
     if missing:
-        return f"{shown} also needs {', '.join(missing)}; pass it in args or kwargs"
+        return f"{shown} also needs {', '.join(map(repr, missing))}"
     return ""
+
+
+def _shortened(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature to show: without the result, and without defaults that are long or may hold secrets."""
+    shown = [
+        p.replace(default=_Left()) if p.default is not p.empty and len(repr(p.default)) > SHOWN_DEFAULT_CHARS else p
+        for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=shown, return_annotation=signature.empty)
+
+
+class _Left:
+    """Stands for a default that is not shown."""
+
+    def __repr__(self) -> str:
+        return "..."

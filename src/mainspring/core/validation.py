@@ -35,6 +35,15 @@ NAME_CHARS: Final = 255
 """Characters that a name may have at most."""
 
 
+def check_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments of a job; raise TypeError if they are no list and no mapping."""
+    if args is not None and (isinstance(args, (str, bytes)) or not isinstance(args, Iterable)):
+        raise TypeError(f"args must be a list or tuple of arguments, not {args!r}; did you mean [{args!r}]?")
+    if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
+        raise TypeError(f"kwargs must be a mapping of argument names to values, not {kwargs!r}")
+    return () if args is None else tuple(args), {} if kwargs is None else kwargs
+
+
 def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
     """Check a callable, its arguments and its name, and make a call of them."""
     if args is None and kwargs is None and name is None:
@@ -46,16 +55,7 @@ def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
         func = ref_to_obj(func)
     if not callable(func):
         raise TypeError(f"func must be a callable or a reference to one like 'package.module:name', not {func!r}")
-    if args is None:
-        args = ()
-    elif isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
-        raise TypeError(f"args must be a list or tuple of arguments, not {args!r}; did you mean [{args!r}]?")
-    else:
-        args = tuple(args)
-    if kwargs is None:
-        kwargs = {}
-    elif not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        raise TypeError(f"kwargs must be a mapping of argument names to values, not {kwargs!r}")
+    args, kwargs = check_arguments(args, kwargs)
     check_callable_args(func, args, kwargs)
     if name is None:
         name = get_callable_name(func)
@@ -182,6 +182,11 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
         changes["backoff"] = tuple(map(_wait, backoff))
     elif isinstance(backoff, (int, float, timedelta)):
         changes["backoff"] = Backoff(first=_wait(backoff))
+    elif isinstance(backoff, str) and ":" not in backoff and "." not in backoff:
+        raise ValueError(
+            f"backoff is a Backoff(...), seconds, a list of seconds, or a function or its name 'package.module:name', "
+            f"not {backoff!r}; without it the waits grow exponentially"
+        )
     delivery = changes.get("delivery", "at_least_once")
     if delivery not in ("at_least_once", "at_most_once"):
         raise ValueError(f"delivery is 'at_least_once' or 'at_most_once', not {delivery!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
@@ -12,7 +12,9 @@ from mainspring.errors import ConfigurationError, install_command, near
 from mainspring.jobstores.base import JobStore
 from mainspring.plugins import check_options, takes_option
 
-__all__ = ["DEFAULT_NAME", "absent_file", "open_for_app", "open_store"]
+__all__ = ["DEFAULT_NAME", "absent_file", "check_url", "open_for_app", "open_store"]
+
+T = TypeVar("T")
 
 DEFAULT_NAME: Final = "mainspring"
 """The name of an app without `name=`; with it, a store uses its own default names."""
@@ -45,13 +47,22 @@ def open_for_app(url: str, name: str, **options: Any) -> JobStore:
     return open_store(url, **options)
 
 
+def check_url(url: T) -> T:
+    """Return a store's URL or a store; raise for anything else, before something relies on it."""
+    if isinstance(url, JobStore) or (isinstance(url, str) and "://" in url):
+        return url
+    if not isinstance(url, str):
+        raise TypeError(f"a store is named by its URL, such as sqlite:///jobs.db, not {url!r}")
+    if url.endswith((".db", ".sqlite", ".sqlite3")):
+        hint = f"write it as sqlite:///{url}"
+    else:
+        hint = "write it as sqlite:///jobs.db or redis://localhost/0"
+    raise ConfigurationError(f"{without_password(url)!r} is not a store's URL; {hint}")
+
+
 def _factory(url: str) -> tuple[str, Any]:
     """Return the scheme of a URL without its driver, and the class of the store."""
-    if "://" not in url:
-        raise ConfigurationError(
-            f"{without_password(url)!r} is not a store's URL; write it as sqlite:///jobs.db or redis://localhost/0"
-        )
-    scheme = store_scheme(url)
+    scheme = store_scheme(check_url(url))
     return scheme, _built_in(scheme) if scheme in SCHEMES else _plug_in(scheme)
 
 
@@ -79,7 +90,9 @@ def _plug_in(scheme: str) -> Any:
     found = {point.name: point for point in entry_points(group="mainspring.jobstores")}
     if scheme in found:
         return found[scheme].load()
-    raise ConfigurationError(f"there is no store for {scheme}://{near(scheme, {*SCHEMES, *found})}")
+    known = {*SCHEMES, *found}
+    hint = near(scheme, known) or f"; there are {', '.join(f'{each}://' for each in sorted(known))}"
+    raise ConfigurationError(f"there is no store for {scheme}://{hint}")
 
 
 def absent_file(url: str | JobStore) -> Path | None:

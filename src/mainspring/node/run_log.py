@@ -27,7 +27,7 @@ MESSAGE_CHARS_LOGGED: Final = 300
 
 _REASONS: Final = {
     LATE: "it could not start within its grace time",
-    MAX_INSTANCES: "max_instances reached",
+    MAX_INSTANCES: "max_instances reached, its last run has not ended",
     BEYOND_CATCH_UP: "only the latest overdue fires run",
     SUPERSEDED: "a later fire of its job took its place",
     RESCHEDULED: "its job was changed after it came due",
@@ -118,7 +118,9 @@ class RunLog:
         fires = f" (fires missed in a row: {run.count})" if run.count > 1 else ""
         what = "was skipped at" if run.reason == MAX_INSTANCES else "missed its run time"
         text = f'job "{_line(run.name)}" ({run.job_id}) {what} {moment}: {reason}{fires}'
-        return log.warning("%s", text, extra=_facts(run, None))
+        # A job that fires each second into a queue that nobody serves would fill the log: warn at fire 1, 2, 4, 8, ...
+        is_known = run.reason == MAX_INSTANCES and run.count & (run.count - 1)
+        return log.log(logging.DEBUG if is_known else logging.WARNING, "%s", text, extra=_facts(run, None))
 
     def _write(self, level: int, run: Run, text: str, took: int | None = None, logger: logging.Logger = log) -> None:
         if logger.isEnabledFor(level):

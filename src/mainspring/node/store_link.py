@@ -14,7 +14,7 @@ from mainspring.clock import StoreTime
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Report, Result, Run
-from mainspring.errors import is_own
+from mainspring.errors import StoreUnavailable, is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
@@ -406,7 +406,10 @@ class StoreLink:
     def _failed(self, error: BaseException) -> float:
         if not self._down:
             self._down = True
-            log.error("job store %r failed; trying again until it answers", self.alias, exc_info=error)
+            # An outage is one line; the traceback of anything else tells where to look.
+            outage = isinstance(error, StoreUnavailable)
+            text = "job store %r failed; trying again until it answers: %s"
+            log.error(text, self.alias, error, exc_info=None if outage else error)
             self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
         self._failures += 1
         # Try soon at first, then less and less often, and not all nodes at the same time.

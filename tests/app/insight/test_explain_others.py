@@ -321,6 +321,55 @@ def test_the_system_names_what_needs_a_person_and_nothing_else(app: Mainspring) 
 
 
 @LOCAL
+def test_without_a_living_node_all_is_not_well(app: Mainspring) -> None:
+    told = app.explain()
+    assert told.state == "idle"
+    assert told.sentence == "Nothing waits, but no node is alive to fire or execute anything: 0 jobs, 1 queue, 0 nodes."
+    assert told.actions == ("worker MODULE:APP",)
+
+
+@LOCAL
+def test_what_is_paused_is_named(app: Mainspring) -> None:
+    announce(app)
+    queued(app, due_in=3600)
+    app.pause_job("job")
+    app.pause_queue("default")
+    told = app.explain()
+    assert told.sentence == "Nothing is wrong: 1 job, 1 queue, 1 node; paused: job 'job', queue 'default'."
+    add_run(app.store, "r")
+    told = app.explain()
+    assert told.state == "needs you"
+    assert [(each.kind, each.id, each.state, each.actions) for each in told.parts] == [
+        ("queue", "default", "paused", ("queues resume default",))
+    ]
+
+
+@LOCAL
+def test_runs_that_failed_lately_need_a_person_once_for_each_task(app: Mainspring) -> None:
+    announce(app)
+    for name in ("one", "two"):
+        assert settle(app.store, fail(app.store, start(app.store, name)))
+    told = app.explain()
+    assert [(each.kind, each.state, each.ids) for each in told.parts] == [("run", "failed", ("two", "one"))]
+    assert re.match(r"Failed: 2 runs of \S+ within the last hour, the last .* ago: \w+: ", told.parts[0].sentence)
+    assert told.parts[0].actions == ("runs show two", "errors")
+    app.store.shift_clock(3700)
+    announce(app)
+    assert app.explain().state == "well"
+
+
+@LOCAL
+def test_runs_that_no_node_can_call_need_a_person(app: Mainspring) -> None:
+    add_run(app.store, "r")
+    announce(app, "n1", "default", missing=(app.get("r").task,))
+    told = app.explain()
+    assert [(each.kind, each.id, each.state) for each in told.parts] == [("run", "r", "unserved")]
+    assert "1 run of " in told.parts[0].sentence
+    assert "1 living node cannot import it" in told.parts[0].sentence
+    assert told.parts[0].actions == ("check", "runs show r")
+
+
+@LOCAL
 def test_all_statuses_of_random_runs_have_a_sentence(app: Mainspring) -> None:
     scene = Gatherer(app).scene()
     for status in Status:

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import string
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ __all__ = [
     "PLAIN_ADMISSION",
     "Admission",
     "admitted",
+    "check_patterns",
     "make_admission",
     "replacement",
 ]
@@ -83,6 +86,30 @@ def make_admission(base: Admission | None, changes: Mapping[str, Any]) -> Admiss
         _us("throttle", given),
         conflict == "replace" or "debounce" in given,
     )
+
+
+def check_patterns(admission: Admission | None, unique: str | None, func: Callable[..., Any]) -> None:
+    """Raise ValueError if a key of these options names an argument that the function does not have."""
+    if admission is not None and admission.limit_key is not None:
+        _check_pattern("limit_key", admission.limit_key, func)
+    if unique is not None and (admission is not None or "{" in unique):
+        _check_pattern("unique", unique, func)
+
+
+def _check_pattern(option: str, pattern: str, func: Callable[..., Any]) -> None:
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(pattern) if field is not None]
+    except ValueError as error:
+        raise ValueError(f"{option} {pattern!r} is no pattern: {error}; write a brace itself twice") from None
+    try:
+        known = list(inspect.signature(func).parameters)
+    except (TypeError, ValueError):  # a callable without a signature
+        return
+    for field in fields:
+        name = re.split(r"[.\[]", field, maxsplit=1)[0]
+        if name not in known:
+            hint = near(name, known) or "; it takes none"
+            raise ValueError(f"{option} {pattern!r} names {name!r}, which is no argument of the task{hint}")
 
 
 def _us(name: str, given: Mapping[str, Any]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
+from mainspring.core.insight.wording import several
 from mainspring.core.job import Job
 from mainspring.core.references import complaint_about, ref_to_obj
 from mainspring.core.run import HELD_PREFIX, Run, Status
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["check_code"]
 
 
-def check_code(app: Mainspring) -> list[Finding]:
-    """Return what the code of an app would strand of the jobs and unfinished runs in its store; change nothing."""
+def check_code(app: Mainspring, beside: Sequence[Mainspring] = ()) -> list[Finding]:
+    """Return what the code of an app would strand of the jobs and unfinished runs in its store; change nothing.
+
+    Other apps on the same store may be given: their tasks and schedules strand nothing.
+    """
     store = app.store
     jobs, unreadable = store.examine_jobs()
     runs, complete = waiting_runs(store)
     running = store.find_runs(RunQuery(status=(Status.RUNNING,)), limit=1000)
     runs = [run for run in (*runs, *running) if not run.queue.startswith(HELD_PREFIX)]  # nobody calls those
+    known = {name for other in beside for task in other.tasks for name in (task.name, *task.aliases)}
+    known -= {task.name for task in app.tasks}
+    declared = {job_id for other in beside for job_id in other.jobs.declared_ids}
+    jobs = [job for job in jobs if job.id not in declared and job.call.func not in known]
+    runs = [run for run in runs if run.call.func not in known]
     unreadable = unreadable | {run.id: run.reason or "" for run in runs if run.call.func == ""}
     findings = list(_unreadable(unreadable))
     findings += _calls(app, jobs, [run for run in runs if run.call.func != ""])
@@ -35,7 +44,7 @@ def check_code(app: Mainspring) -> list[Finding]:
         text = f"there are more waiting runs than the newest {len(runs):,} that were looked at"
         findings.append(Finding(Mark.WARNING, "runs", text))
     if not any(each.mark == Mark.PROBLEM for each in findings):
-        text = f"the code fits {len(jobs):,} stored jobs and {len(runs):,} unfinished runs"
+        text = f"the code fits {several(len(jobs), 'stored job')} and {several(len(runs), 'unfinished run')}"
         findings.append(Finding(Mark.OK, "code", text))
     return findings
 

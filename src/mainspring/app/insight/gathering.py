@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from mainspring.core.insight.acts import about
 from mainspring.core.insight.explanation import Explanation, NodeFacts, PredecessorFacts, QueueFacts, Scene
 from mainspring.core.insight.health import RUNS_LOOKED_AT
 from mainspring.core.insight.subjects import explain_broken_job, explain_unreadable_job
+from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
@@ -18,11 +19,14 @@ from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
 
-__all__ = ["Gatherer", "recent_runs"]
+__all__ = ["RUNS_NAMED", "Gatherer", "KnownFacts", "recent_runs"]
 
 ACTS_LOOKED_AT: Final = 20
 MOST_COUNTED: Final = 200
 """Count the runs ahead of a run only if its queue has at most this many."""
+RUNS_NAMED: Final = 100
+"""Look at this many broken, failed or waiting runs to say what needs a person."""
+FAILED_LATELY_SECONDS: Final = 3600
 
 
 class KnownFacts(NamedTuple):
@@ -112,6 +116,20 @@ class Gatherer:
         mine = (act for act in purges if act.verb == "purge" and act.details.get("began", ended + 1) <= ended <= act.at)
         return replace(told, acts=(*told.acts, *mine))
 
+    def failed(self, without_jobs: Collection[str]) -> dict[str, list[Run]]:
+        """Read the runs that failed within the last hour, by task, except those of some jobs."""
+        found = self.store.find_runs(RunQuery(status=(Status.FAILED,)), limit=RUNS_NAMED)
+        since = self.now - FAILED_LATELY_SECONDS * SECOND
+        return _by_task(run for run in found if (run.finished_at or 0) >= since and run.job_id not in without_jobs)
+
+    def uncallable(self, scene: Scene) -> dict[str, list[Run]]:
+        """Read the runs that still wait though nodes have looked at them, because those lack the function, by task."""
+        missing = {name for node in scene.nodes if node.state != "silent" for name in node.missing}
+        if not missing:
+            return {}
+        waiting = self.store.find_runs(RunQuery(status=(Status.PENDING,)), limit=RUNS_NAMED)
+        return _by_task(run for run in waiting if run.call.task_name in missing)
+
     def before(self, run: Run) -> PredecessorFacts:
         """Look at the runs that a blocked run comes after, or at those that hold the slots it waits for."""
         if run.gate is not None and not run.waits:
@@ -135,6 +153,13 @@ class Gatherer:
         others = [each for each in self.store.find_runs(pending, limit=MOST_COUNTED + 1) if each.run_at <= self.now]
         ahead = [each for each in others if (-each.priority, each.run_at) < (-run.priority, run.run_at)]
         return replace(queue, ahead=len(ahead), urgent=sum(each.priority > run.priority for each in ahead))
+
+
+def _by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.call.task_name, []).append(run)
+    return found
 
 
 def recent_runs(store: JobStore, jobs: Sequence[Job]) -> dict[str, list[Run]]:

@@ -8,17 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.insight.gathering import Gatherer, KnownFacts, recent_runs
+from mainspring.app.insight.gathering import RUNS_NAMED, Gatherer, KnownFacts, recent_runs
 from mainspring.app.registry import job_id_of
 from mainspring.core.insight.explanation import Explanation, Scene
 from mainspring.core.insight.health import JobHealth, health_of, usual_duration
 from mainspring.core.insight.runs import explain_run
 from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.subjects import (
+    explain_failed_runs,
     explain_job,
     explain_node,
     explain_queue,
     explain_system,
+    explain_uncallable_runs,
     explain_unknown,
 )
 from mainspring.core.instants import SECOND, to_us
@@ -145,8 +147,13 @@ class Insight:
         served = [queue for queue in gatherer.queues().values() if not queue.name.startswith(HELD_PREFIX)]
         queues = [explain_queue(queue, scene) for queue in served]
         nodes = [explain_node(node, scene) for node in scene.nodes]
-        broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=100)
-        return explain_system(told, queues, nodes, broken)
+        broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=RUNS_NAMED)
+        down = {each.id for each in told if each.state == "down"}  # they name their failed runs themselves
+        others = [
+            *(explain_uncallable_runs(task, runs, scene) for task, runs in gatherer.uncallable(scene).items()),
+            *(explain_failed_runs(task, runs, scene) for task, runs in gatherer.failed(down).items()),
+        ]
+        return explain_system(told, queues, nodes, broken, others, scene.app)
 
     def _unknown(self, gatherer: Gatherer, name: str) -> Explanation:
         scene = gatherer.scene()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
@@ -37,10 +36,18 @@ log = logging.getLogger("mainspring.app")
 class Waiter(BaseWaiter):
     """The runs that somebody waits for, and which of them have ended."""
 
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: RunOutbox | None = None) -> None:
+    def __init__(
+        self,
+        run_ids: Sequence[str],
+        timeout: float | None = None,
+        outbox: RunOutbox | None = None,
+        complaint: Callable[[], str] = str,
+    ) -> None:
         super().__init__(timeout)
         self._wanted = list(run_ids)
         self._outbox = outbox
+        self.complaint = complaint
+        """Says what is wrong with the caller's own process, if anything is."""
         self.warns_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
@@ -104,7 +111,7 @@ class Waiter(BaseWaiter):
         status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
         text = f"{self._unended()}: "
         text += ", ".join([f"{first} ({status})", *others[:2]]) + (", ..." if len(self._left) > 3 else "")
-        return text if run is None else text + _unserved(run, QueueService(store))
+        return text if run is None else text + (_unserved(run, QueueService(store)) or self.complaint())
 
     def _unended(self) -> str:
         left, wanted = len(self._left), len(self._wanted)
@@ -121,19 +128,23 @@ def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
 
     Whatever keeps many runs waiting is said once, and only the first of many waiters are looked at.
     """
-    first: list[str] = []
+    first: list[Waiter] = []
     for waiter in waiters:
         waiter.warns_at = math.inf
         if isinstance(waiter, Waiter) and len(first) < FIRST_PAGE_RUNS:
-            first.append(waiter.first)
-    service, waiting = QueueService(store), dict[str, list[str]]()
-    for run_id, run in zip(first, store.get_runs(first), strict=True):
+            first.append(waiter)
+    service, waiting = QueueService(store), dict[tuple[int, str], list[str]]()
+    for waiter, run in zip(first, store.get_runs([waiter.first for waiter in first]), strict=True):
         front = _front(run, store)
-        if front is not None and (missing := _unserved(front, service)):
-            waiting.setdefault(missing, []).append(run_id)
-    for missing, run_ids in waiting.items():
+        if front is None or front.status is not Status.PENDING:
+            continue
+        if missing := _unserved(front, service):
+            waiting.setdefault((logging.WARNING, missing), []).append(waiter.first)
+        elif held := waiter.complaint():
+            waiting.setdefault((logging.ERROR, held), []).append(waiter.first)
+    for (level, problem), run_ids in waiting.items():
         others = f" and {len(run_ids) - 1} others" if len(run_ids) > 1 else ""
-        log.warning("waiting for run %s%s, which has not started%s", run_ids[0], others, missing)
+        log.log(level, "waiting for run %s%s, which has not started%s", run_ids[0], others, problem)
 
 
 class QueueService:
@@ -141,16 +152,22 @@ class QueueService:
 
     def __init__(self, store: JobStore) -> None:
         self.store = store
+        self._served: set[str] | None = None
+        self._paused: set[str] | None = None
 
-    @cached_property
+    @property
     def served(self) -> set[str]:
         """The queues that a living worker serves."""
-        return {queue for node in self.store.nodes() for queue in node.queues}
+        if self._served is None:
+            self._served = {queue for node in self.store.nodes() for queue in node.queues}
+        return self._served
 
-    @cached_property
+    @property
     def paused(self) -> set[str]:
         """The queues that are paused."""
-        return {queue.name for queue in self.store.stats().queues if queue.paused}
+        if self._paused is None:
+            self._paused = {queue.name for queue in self.store.stats().queues if queue.paused}
+        return self._paused
 
 
 def _front(run: Run | None, store: JobStore) -> Run | None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ import click
 
 import mainspring
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import several
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, MainspringError, StoreUnavailable
 
@@ -27,6 +28,7 @@ __all__ = [
     "USAGE",
     "CommandFailed",
     "command",
+    "files_with_apps",
     "json_option",
     "load_app",
     "opened",
@@ -42,6 +44,9 @@ UNREACHABLE: Final = 3
 """The store does not answer."""
 APP_VARIABLE: Final = "MAINSPRING_APP"
 URL_VARIABLE: Final = "MAINSPRING_URL"
+
+MOST_FILES_READ: Final = 100
+"""Look into this many files for an app."""
 
 _WHY: Final = "mainspring.why"
 
@@ -64,11 +69,17 @@ class CommandFailed(click.ClickException):
 
 def _own_help() -> str:
     """Return the help command for the called command; empty outside of a command."""
-    context, words = click.get_current_context(silent=True), ["-h"]
+    words = _own_words()
+    return f"{words} -h" if words != "mainspring" else ""
+
+
+def _own_words() -> str:
+    """Return the words of the called command, without its options."""
+    context, words = click.get_current_context(silent=True), list[str]()
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name or "")
         context = context.parent
-    return f"mainspring {' '.join(words)}" if len(words) > 1 else ""
+    return " ".join(["mainspring", *words])
 
 
 def _visible_lines(text: str) -> str:
@@ -104,11 +115,28 @@ def target_of(where: str | None) -> str:
     """Return the given app or URL, else the one in the environment."""
     found = where or os.environ.get(APP_VARIABLE) or os.environ.get(URL_VARIABLE)
     if not found:
-        raise CommandFailed(
-            f"say which app or store: --app MODULE:APP or --app URL, or set {APP_VARIABLE} or {URL_VARIABLE}",
-            f"export {APP_VARIABLE}={'app.py' if Path('app.py').is_file() else 'MODULE:APP'}",
-            USAGE,
-        )
+        raise CommandFailed(*_missing_target(), USAGE)
+    return found
+
+
+def _missing_target() -> tuple[str, str]:
+    """Return the error about an app that nobody named, and the command to try next: this one with an app found here."""
+    text = f"say which app or store: --app MODULE:APP or --app URL, or set {APP_VARIABLE} or {URL_VARIABLE}"
+    apps = files_with_apps(Path.cwd())
+    if not apps:
+        return f"{text}; no .py file in this folder makes a Mainspring(...)", "mainspring init"
+    first = shlex.quote(apps[0])
+    found = f"{several(len(apps), 'file')} here with an app: {', '.join(apps[:3])}"
+    return f"{text}; {found}", f"{_own_words()} --app {first}"
+
+
+def files_with_apps(folder: Path) -> list[str]:
+    """Return the Python files of a folder that seem to make an app, without importing them; `app.py` comes first."""
+    found = []
+    for file in sorted(folder.glob("*.py"), key=lambda file: (file.name != "app.py", file.name))[:MOST_FILES_READ]:
+        with suppress(OSError, ValueError):
+            if "= Mainspring(" in file.read_text(encoding="utf-8"):
+                found.append(file.name)
     return found
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mainspring.cli.common.choosing import FilterCommand, read_filter, words_of
 from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
-from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_of, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
 from mainspring.core.insight.run_texts import kind_of, says, shown_call, took_of
 from mainspring.core.redaction import masked
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, WAITING, Status
 from mainspring.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
         wanted = read_filter(app, words_of(words))
         page = search(app.runs, wanted, limit=limit, most=None if everything else MOST_RUNS_SEARCHED)
         now = app.now()
-        rows = [_row(app, run, now) for run in page.runs]
+        lacks = _uncallable(app) if "://" not in target_of(where) else lambda _: False
+        rows = [_row(app, run, now, lacks(run)) for run in page.runs]
         records = [_to_json(app, run) for run in page.runs] if as_json else []
     notes = []
     if page.more:
@@ -69,14 +71,34 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
         raise click.exceptions.Exit(FAILED)
 
 
-def _row(app: Mainspring, run: RunView, now: int) -> list[str]:
+def _uncallable(app: Mainspring) -> Callable[[RunView], bool]:
+    """Return a function that tells whether the code of the app lacks the function of a waiting run."""
+    from mainspring.app.doctor import function_finder
+
+    find, known = function_finder(app), dict[str, bool]()
+
+    def lacks(run: RunView) -> bool:
+        if run.status not in WAITING or not run.task or run.queue.startswith("."):
+            return False
+        if run.task not in known:
+            known[run.task] = False
+            try:
+                find(run.record)
+            except Exception:  # importing executes the user's code: it may raise anything
+                known[run.task] = True
+        return known[run.task]
+
+    return lacks
+
+
+def _row(app: Mainspring, run: RunView, now: int, lacks: bool) -> list[str]:
     return [
         kind_of(run, now),
         run.id,
         call_of(app, run),
         ago(now - run.record.created_at),
         length(took_of(run, now)),
-        says(run),
+        says(run) or ("no such task in the code" if lacks else ""),
         run.queue,
     ]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.explanation import FIRST_NAMED, Explanation, Fact, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import JobHealth, JobState
 from mainspring.core.insight.runs import place_of_run
 from mainspring.core.insight.wording import brief, duration, held_runs, several
@@ -18,10 +18,12 @@ from mainspring.triggers.clock_notes import clock_note
 
 __all__ = [
     "explain_broken_job",
+    "explain_failed_runs",
     "explain_job",
     "explain_node",
     "explain_queue",
     "explain_system",
+    "explain_uncallable_runs",
     "explain_unknown",
     "explain_unreadable_job",
 ]
@@ -161,7 +163,34 @@ def explain_unknown(name: str, hint: str, kept_seconds: float) -> Explanation:
     return Explanation(kind="unknown", id=name, state="unknown", sentence=sentence, actions=actions)
 
 
-_PRESSING: Final = ("broken", "down", "unserved", "silent", "late")
+def explain_failed_runs(task: str, runs: Sequence[Run], scene: Scene) -> Explanation:
+    """Say that runs of a task have failed lately; the newest comes first."""
+    newest = runs[0]
+    error = newest.errors[-1] if newest.errors else None
+    what = "" if error is None else f": {brief(f'{error.type}: {error.message}'.rstrip(': '))}"
+    when = "" if newest.finished_at is None else f", the last {scene.ago(newest.finished_at)} ago"
+    sentence = f"Failed: {several(len(runs), 'run')} of {task} within the last hour{when}{what}."
+    return Explanation(
+        kind="run", id=newest.id, state="failed", sentence=sentence, ids=tuple(run.id for run in runs),
+        actions=(f"runs show {newest.id}", "errors"),
+    )  # fmt: skip
+
+
+def explain_uncallable_runs(task: str, runs: Sequence[Run], scene: Scene) -> Explanation:
+    """Say that runs wait whose function living nodes do not have."""
+    nodes = [node for node in scene.nodes if task in node.missing and node.state != "silent"]
+    sentence = (
+        f"Unserved: {several(len(runs), 'run')} of {task} {'waits' if len(runs) == 1 else 'wait'} for a node that has "
+        f"this function: {several(len(nodes), 'living node')} cannot import it. If it was renamed, keep its old name "
+        "as an alias."
+    )
+    return Explanation(
+        kind="run", id=runs[0].id, state="unserved", sentence=sentence, ids=tuple(run.id for run in runs),
+        actions=("check", f"runs show {runs[0].id}"),
+    )  # fmt: skip
+
+
+_PRESSING: Final = ("broken", "down", "unserved", "silent", "late", "failed", "paused")
 """What needs a person, the most pressing first."""
 
 
@@ -170,10 +199,15 @@ def explain_system(
     queues: Sequence[Explanation],
     nodes: Sequence[Explanation],
     broken_runs: Sequence[Run],
+    others: Sequence[Explanation] = (),
+    app: str = "MODULE:APP",
 ) -> Explanation:
-    """Say what needs a person, apart from what heals itself."""
+    """Say what needs a person, apart from what heals itself; `others` are about groups of runs."""
     found = [each for each in (*jobs, *queues, *nodes) if each.state in _PRESSING]
-    found = [each for each in found if not (each.kind == "queue" and each.state == "unserved" and not each.actions)]
+    # Nobody needs an empty queue, and a paused job waits for nothing.
+    found = [each for each in found if each.kind != "queue" or _holds_runs(each)]
+    found = [each for each in found if each.kind == "queue" or each.state != "paused"]
+    found += others
     for run in broken_runs:
         text = f"Set aside: {brief(run.reason or 'nobody wrote down why')}."
         shown = (f"explain {run.id}",)
@@ -183,11 +217,15 @@ def explain_system(
     alive = sum(each.state != "silent" for each in nodes)
     facts = (Fact("jobs", f"{len(jobs):,}"), Fact("queues", f"{len(queues):,}"), Fact("nodes", f"{alive:,}"))
     if not found:
-        paused = [each for each in (*jobs, *queues) if each.state == "paused"]
-        sentence = (
-            f"All is well: {several(len(jobs), 'job')}, {several(len(queues), 'queue')}, {several(alive, 'node')}"
-        )
-        sentence += f"; {several(len(paused), 'thing is', 'things are')} paused." if paused else "."
+        paused = [each.about for each in (*jobs, *queues) if each.state == "paused"]
+        counts = f"{several(len(jobs), 'job')}, {several(len(queues), 'queue')}, {several(alive, 'node')}"
+        more = f" and {len(paused) - FIRST_NAMED:,} more" if len(paused) > FIRST_NAMED else ""
+        held = f"; paused: {', '.join(paused[:FIRST_NAMED])}{more}" if paused else ""
+        if not alive:
+            sentence = f"Nothing waits, but no node is alive to fire or execute anything: {counts}{held}."
+            actions: tuple[str, ...] = (f"worker {app}",)
+            return Explanation(kind="system", id="", state="idle", sentence=sentence, facts=facts, actions=actions)
+        sentence = f"{'Nothing is wrong' if paused else 'All is well'}: {counts}{held}."
         return Explanation(kind="system", id="", state="well", sentence=sentence, facts=facts)
     first = found[0]
     sentence = f"{several(number, 'thing needs', 'things need')} you, first {first.about}: {first.sentence}"
@@ -195,6 +233,11 @@ def explain_system(
     return Explanation(
         kind="system", id="", state="needs you", sentence=sentence, facts=facts, actions=actions, parts=tuple(found)
     )
+
+
+def _holds_runs(queue: Explanation) -> bool:
+    """Return True if runs wait in a queue, now or for later; blocked ones wait for others."""
+    return any(fact.name in ("waiting", "delayed") and fact.value != "0" for fact in queue.facts)
 
 
 def _once_each_cause(found: Sequence[Explanation]) -> list[Explanation]:
