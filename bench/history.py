@@ -115,19 +115,6 @@ class Costs:
         self.best[what] = min(self.best.get(what, 1e9), seconds / number * 1e6)
 
 
-def server_seconds(pid: int | None) -> float:
-    """Return the CPU time of a server and of the processes that it has started and that live, to the microsecond."""
-    if pid is None:
-        return 0.0
-    pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    spent = 0
-    for each in pids:
-        with suppress(OSError):  # it has just ended
-            for thread in Path(f"/proc/{each}/task").iterdir():
-                spent += int((thread / "schedstat").read_text().split()[0])
-    return spent / 1e9
-
-
 class Clock:
     """CPU time of this process and of the server."""
 
@@ -136,9 +123,21 @@ class Clock:
 
     def spent(self, work: Callable[[], object]) -> float:
         """Return the CPU seconds that some work takes."""
-        before = time.process_time() + server_seconds(self._pid)
+        server, here = self._server(), time.process_time()
         work()
-        return time.process_time() + server_seconds(self._pid) - before
+        here = time.process_time() - here
+        return here + sum(seconds - server.get(pid, 0.0) for pid, seconds in self._server().items())
+
+    def _server(self) -> dict[int, float]:
+        """Return the CPU time so far of the server and of each process that it has started, to the microsecond."""
+        found: dict[int, float] = {}
+        if self._pid is not None:
+            children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
+            for pid in (self._pid, *map(int, children)):
+                with suppress(OSError):  # it has just ended
+                    threads = list(Path(f"/proc/{pid}/task").iterdir())
+                    found[pid] = sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+        return found
 
 
 def measure(store: JobStore, clock: Clock, costs: Costs) -> None:

@@ -221,7 +221,7 @@ def main() -> int:
                 module.write_text(MODULE.format(url=url), encoding="utf-8")
                 app = Mainspring(url, name="hosts", secret_key="k" * 32, store_options={"keep_runs": 100_000_000})
                 stack.callback(app.close)
-                app.task(nothing, name="bench_hosts_app:nothing")
+                app.task(name="bench_hosts_app:nothing")(nothing)
                 print(measure(app, server, hosts, folder, options.runs, options.realtime), flush=True)
     return 0
 
