@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from bench.flows import SERVERS, server_seconds
+from bench.flows import SERVERS
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Place, firing, plan
@@ -38,7 +38,7 @@ BATCH = 2000
 PART = 100
 """Runs or jobs of one measured call, as in a busy node."""
 CALLS = 20
-"""Calls of each kind in a round: server time is counted in hundredths of a second."""
+"""Calls of each kind in a round."""
 FULL_PAGES_RUNS = 2500
 """Ended runs in every store, so that a first page is full everywhere."""
 DAY = 86_400 * SECOND
@@ -123,9 +123,21 @@ class Clock:
 
     def spent(self, work: Callable[[], object]) -> float:
         """Return the CPU seconds that some work takes."""
-        before = time.process_time() + server_seconds(self._pid)
+        server, here = self._server(), time.process_time()
         work()
-        return time.process_time() + server_seconds(self._pid) - before
+        here = time.process_time() - here
+        return here + sum(seconds - server.get(pid, 0.0) for pid, seconds in self._server().items())
+
+    def _server(self) -> dict[int, float]:
+        """Return the CPU time so far of the server and of each process that it has started, to the microsecond."""
+        found: dict[int, float] = {}
+        if self._pid is not None:
+            children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
+            for pid in (self._pid, *map(int, children)):
+                with suppress(OSError):  # it has just ended
+                    threads = list(Path(f"/proc/{pid}/task").iterdir())
+                    found[pid] = sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+        return found
 
 
 def measure(store: JobStore, clock: Clock, costs: Costs) -> None:

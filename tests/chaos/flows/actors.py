@@ -74,7 +74,8 @@ class Log:
 
 def act_as_worker(store: JobStore, chance: random.Random, log: Log, stop: Stop) -> None:
     """Claim, look whether each run may really start, end it somehow; recover the runs of the dead."""
-    settler, node, number, look_at = Settler(store), f"{os.getpid()}", 0, 0.0
+    node = f"{os.getpid()}-{chance.getrandbits(32):08x}"  # a claim of one token is answered as before
+    settler, number, look_at = Settler(store), 0, 0.0
     while not stop():
         if time.monotonic() > look_at:
             look_at = time.monotonic() + 0.2

@@ -24,6 +24,7 @@ from typing import Any, Final
 from mainspring.codec import Codec, Keyring
 from mainspring.core.run import UNFINISHED
 from mainspring.core.waiting.gates import QUEUE_GATE
+from mainspring.errors import StoreLocked
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_for_app
 from mainspring.jobstores.redis import store as redis
@@ -118,7 +119,7 @@ class Storm:
         store = open_for_app(self.url, "storm", codec=Codec(Keyring([KEY])))
         store.start(None, "default")
         try:
-            act(store, random.Random(seed), log, is_over)
+            persist(act, store, random.Random(seed), log, is_over)
         except Exception as error:
             log("wrong", act.__name__, repr(error).replace("\n", " "), traceback.format_exc().replace("\n", " | "))
             raise
@@ -135,6 +136,15 @@ class Storm:
             print(finding.line(), flush=True)
         if any(finding.wrong for finding in findings):
             os._exit(1)
+
+
+def persist(act: Act, store: JobStore, chance: random.Random, log: Log, stop: Stop) -> None:
+    """Act, and begin anew after a lock that lasted too long: nothing was changed, and any program would go on."""
+    while True:
+        try:
+            return act(store, chance, log, stop)
+        except StoreLocked:
+            continue
 
 
 def _prepare(store: JobStore, chance: random.Random, log: Log, stop: Stop) -> None:
