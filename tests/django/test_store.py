@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
+from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
@@ -203,10 +204,16 @@ def test_many_enqueues_in_a_transaction_wake_the_workers_once(app: Mainspring, a
     with transaction.atomic(using=alias):
         for number in range(5):
             app.enqueue(double, number)
-        waiting = len(connections[alias].run_on_commit)
+            transaction.on_commit(lambda: None, using=alias)  # the project's own
+        called = [entry[1].__name__ for entry in connections[alias].run_on_commit]
         cursor = app.store.wait(0, 0)
-    assert waiting == 1
+    assert called.count("committed") == 1
     assert app.store.wait(cursor, 30) != cursor
+
+
+def test_the_models_give_no_warnings(alias: str) -> None:
+    models = apps.get_app_config("mainspring").get_models()
+    assert [message for model in models for message in model.check(databases=[alias])] == []
 
 
 def test_a_broken_transaction_is_refused_as_the_orm_refuses_it(app: Mainspring, alias: str) -> None:

@@ -1,4 +1,4 @@
-"""`InstantField`: a point in time that is stored as whole microseconds since 1970."""
+"""Fields over columns of the store: `InstantField`, a point in time in whole microseconds; `KeyField`, a long id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 
 from mainspring.core.instants import from_us, to_us
 
-__all__ = ["InstantField"]
+__all__ = ["InstantField", "KeyField"]
 
 
 class InstantField(models.DateTimeField):
@@ -35,3 +35,14 @@ class InstantField(models.DateTimeField):
 
     def get_db_converters(self, connection: Any) -> list[Any]:
         return [self.from_db_value]
+
+
+class KeyField(models.CharField):
+    """The id of a record, which may be longer than 255 characters: our databases have indexes for that."""
+
+    def check(self, **kwargs: Any) -> list[Any]:
+        return [message for message in super().check(**kwargs) if message.id != "mysql.W003"]
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.CharField", args, kwargs

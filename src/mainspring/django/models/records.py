@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 from django.db import models
 
 from mainspring.django.conf import conf
-from mainspring.django.fields import InstantField
+from mainspring.django.fields import InstantField, KeyField
 
 __all__ = [
     "ActRecord",
@@ -77,7 +77,7 @@ class BrokenJobRecord(StoreRecord):
 class DeletedRunRecord(StoreRecord):
     """The id of a run that was deleted in the last hour."""
 
-    id = models.CharField(max_length=320, primary_key=True)
+    id = KeyField(max_length=320, primary_key=True)
     expires_at = InstantField()
 
     class Meta(StoreRecord.Meta):
@@ -118,7 +118,7 @@ class NodeRecord(StoreRecord):
 class OutboxRecord(StoreRecord):
     """A run for a store elsewhere, committed here and not handed over yet."""
 
-    id = models.CharField(max_length=320, primary_key=True)
+    id = KeyField(max_length=320, primary_key=True)
     row = models.BinaryField()
     created_at = InstantField(db_index=True)
 
@@ -140,7 +140,7 @@ class ActRecord(StoreRecord):
 class TallyRecord(StoreRecord):
     """A counter that outlives the runs it counts."""
 
-    id = models.CharField(max_length=300, primary_key=True)
+    id = KeyField(max_length=300, primary_key=True)
     cells = models.BinaryField()
 
     class Meta(StoreRecord.Meta):

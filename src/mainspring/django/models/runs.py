@@ -13,7 +13,7 @@ from django.utils.functional import cached_property
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
 from mainspring.django.conf import conf
-from mainspring.django.fields import InstantField
+from mainspring.django.fields import InstantField, KeyField
 from mainspring.django.models.records import StoreRecord, refuse
 from mainspring.django.models.task_verbs import TaskVerbs
 from mainspring.jobstores.records.rows import RunRow
@@ -90,7 +90,7 @@ class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[mis
 class Run(StoreRecord):
     """A run. The columns can be filtered and sorted; what is packed in bytes is unpacked when it is asked for."""
 
-    id = models.CharField(max_length=320, primary_key=True)
+    id = KeyField(max_length=320, primary_key=True)
     payload = models.BinaryField()
     state = models.BinaryField()
     live = models.BinaryField(null=True)

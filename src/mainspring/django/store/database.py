@@ -156,8 +156,8 @@ class DjangoDatabase(ServerDatabase):
     def _await_commit(self) -> None:
         """Wake sleepers once the transaction is committed; one wake-up does for all that happens before it."""
         wrapper = self.connections.wrapper
-        waiting = wrapper.run_on_commit
-        if waiting and waiting[-1][1] == self.committed and waiting[-1][0] == set(wrapper.savepoint_ids):
+        savepoints = set(wrapper.savepoint_ids)
+        if any(entry[1] == self.committed and entry[0] == savepoints for entry in reversed(wrapper.run_on_commit)):
             return
         transaction.on_commit(self.committed, using=self.connections.alias, robust=True)
 

@@ -18,6 +18,8 @@ class Command(BaseCommand):
         "do. Pickles are read without importing or calling anything that they name."
     )
 
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--write", action="store_true", help="Do it, not only say it.")

@@ -21,6 +21,8 @@ class Command(BaseCommand):
 
     help = "Show queues, schedules, clusters and counts."
 
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--config", action="store_true", help="Print the settings in use, with notes.")

@@ -22,6 +22,8 @@ class Command(BaseCommand):
 
     help = "Watch the memory of clusters; Ctrl-C ends it."
 
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--run-once", action="store_true", help="Print it once.")

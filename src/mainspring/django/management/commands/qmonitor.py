@@ -18,6 +18,8 @@ class Command(BaseCommand):
 
     help = "Watch clusters, queues and tasks, and act on them by single keys; q quits."
 
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--run-once", action="store_true", help="Print it once, as without a terminal.")
