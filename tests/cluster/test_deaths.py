@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,10 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
         return True
+
+
+def parent_of(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_what_a_killed_worker_executed_is_charged_and_runs_alone_next(yard: Yard) -> None:
@@ -231,6 +236,19 @@ def test_programs_that_a_killed_worker_had_started_are_ended(yard: Yard) -> None
     yard.open("gate")
     (ended,) = yard.end([run])
     assert (ended.status, ended.crashes) == (Status.SUCCEEDED, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets the sentinel adopt them")
+def test_programs_that_a_task_left_behind_are_reaped_when_they_end(yard: Yard) -> None:
+    cluster = yard.start("-p", "1")
+    run = yard.jobs.leave_program.enqueue("gate")
+    line = wait_until(lambda: next((line for line in yard.ledger(run=run) if line.word.startswith("program")), None))
+    assert line is not None
+    program = Path("/proc", line.word.partition(":")[2])
+    wait_until(lambda: parent_of(program) == cluster.pid)
+    yard.open("gate")
+    wait_until(lambda: not program.exists())
+    assert "left behind" not in yard.log()
 
 
 def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(yard: Yard) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from mainspring import Backoff, cli
 from tests.docs.pages import all_pages, blocks_of, read
@@ -62,6 +63,18 @@ def test_commands_are_found_at_all() -> None:
     assert any(each[:2] == ["worker", "shop.jobs:app"] for each in words)
     assert complaint(["runs", "lst"]) is not None
     assert complaint(["worker", "a:b", "--proceses", "2"]) is not None
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "triggers.md", "schedules.md"])
+def test_what_a_crontab_line_means_is_printed_as_the_page_shows_it(page: str) -> None:
+    shown = [
+        each
+        for block in blocks_of(page, "console")
+        for each in re.findall(r"^\$ mainspring (cron .*)\n([^$]*)", block.text, re.M)
+    ]
+    assert shown
+    for command, output in shown:
+        assert CliRunner().invoke(cli.main, shlex.split(command), catch_exceptions=False).output == output
 
 
 def test_the_waits_of_the_default_back_off_are_those_of_the_page() -> None:

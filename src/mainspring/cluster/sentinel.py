@@ -276,9 +276,9 @@ class Sentinel:
         elif not slot.away:
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, worker.pid, how, lived)
-        orphans = self._orphans.end({each.worker.pid for each in self._slots if each.worker is not None})
-        if orphans:
-            log.warning("killed %s processes that worker %s left behind", orphans, slot.number)
+        if orphans := self._orphans.end(self._workers()):
+            count = f"{orphans} processes" if orphans > 1 else "a process"
+            log.warning("killed %s that worker %s left behind", count, slot.number)
         self._keeper.settle(worker, code)
         worker.close()
         slot.finished = self.settings.burst and in_order and worker.draining == NOTHING_LEFT
@@ -297,12 +297,16 @@ class Sentinel:
         elif (pause := slot.wait_longer()) >= 1:
             log.error("worker %s died right after its start; the next try is in %.0f s", slot.number, pause)
 
+    def _workers(self) -> set[int]:
+        return {slot.worker.pid for slot in self._slots if slot.worker is not None}
+
     def _look_at_deadlines(self) -> None:
-        """Kill workers that do not leave, or whose runs do not end at a time-out or a cancellation."""
+        """Kill workers that do not leave, or whose runs do not end at a time-out or a cancellation; reap orphans."""
         now = time.monotonic()
         if now < self._looked_at + END_POLL_SECONDS:
             return
         self._looked_at = now
+        self._orphans.reap(self._workers())
         for slot in self._slots:
             worker = slot.worker
             if worker is not None and not worker.killed:
