@@ -167,6 +167,10 @@ class Builder:
 
     # -- live --------------------------------------------------------------------------------------------------
 
+    def forget_summary(self) -> None:
+        """Read anew what needs somebody: a node, a queue or a job has changed."""
+        self._summaries.forget()
+
     def live(self, key: ViewKey) -> LiveState:
         """Render the regions of a view that somebody watches."""
         try:
