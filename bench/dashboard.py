@@ -117,6 +117,7 @@ async def first_byte(dashboard: DashboardApp, url: str) -> tuple[float, int]:
 def measure(app: Mainspring, name: str) -> bool:
     """Print how long each page takes; return False if one takes too long."""
     dashboard = DashboardApp(app)
+    dashboard.warm_up()  # as a server does when it starts
     some = app.find(limit=200)
     names = {"run": some[100].id, "after": f"{some[150].record.created_at}.{some[150].id}"}
     fine = True

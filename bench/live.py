@@ -96,6 +96,7 @@ def measure(app: Mainspring, folder: Path, port: int, chance: random.Random) -> 
         folder, "worker", "bench_live_app:app", "-Q", "exports", "--processes", "1", "--threads", "1"
     ) as worker:
         runs = Watched(port, "/runs")
+        time.sleep(chance.uniform(2, 5))
         run = nap.enqueue(3.0)
         made = time.time()
         shown = runs.until(lambda text: run.id in text) - made

@@ -83,6 +83,10 @@ class DashboardApp:
         finally:
             self.close()
 
+    def warm_up(self) -> None:
+        """Do before the first visit what is done once: open the store, compile the templates."""
+        self._builder.warm_up()
+
     def close(self) -> None:
         """End the streams of updates; call it in the thread of the event loop."""
         self.hub.close()

@@ -182,6 +182,11 @@ class Builder:
         except Exception as error:
             return LiveState({}, 0, self._told(error)[2].sentence)
 
+    def warm_up(self) -> None:
+        """Compile the templates, and build the first page once: that opens the store."""
+        self._renderer.compile_all()
+        self.live(ViewKey("/", Role.VIEW, "", ""))
+
     def shared(self, key: ViewKey) -> LiveState:
         """Render the regions of a view, or return what was rendered for somebody else within a second."""
         return remembered(self.app, ("live", key), SHARED_SECONDS, lambda: self.live(key))
