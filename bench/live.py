@@ -13,6 +13,7 @@ import json
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,7 @@ class Watched:
         self._changed = threading.Condition()
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MOST_SECONDS)
         self._connection.request("GET", f"/live?view={quote(view)}", headers={"host": f"localhost:{port}"})
+        self._socket = self._connection.sock
         self._answer = self._connection.getresponse()
         threading.Thread(target=self._read, daemon=True).start()
         self.until(lambda text: bool(text))
@@ -72,7 +74,8 @@ class Watched:
             return time.time()
 
     def close(self) -> None:
-        """End it."""
+        """End it, so that the server renders it no more."""
+        self._socket.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
