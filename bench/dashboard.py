@@ -37,6 +37,7 @@ LEAST_SHOWN = 20_000
 PAGES = (
     *("/", "/jobs", "/jobs/nightly-backup", "/timeline", "/timeline?by=queue", "/runs", "/runs?status=failed"),
     *("/runs?queue=payments&status=succeeded", "/runs?task=capture", "/runs?arg.order=12345", "/runs?after={after}"),
+    *("/runs?status=delayed", "/runs?queue=exports", "/queues/exports"),
     *("/runs/{run}", "/queues", "/queues/payments", "/errors", "/errors?since=7d", "/tasks", "/nodes", "/broken"),
     *("/flows", "/queues?range=24h", "/jobs/nightly-backup?range=year", "/api/v1/metrics?by=queue"),
     *("/system", "/system/audit", "/api/v1/runs", "/api/v1/runs?status=pending", "/api/v1/runs/{run}"),
@@ -116,6 +117,7 @@ async def first_byte(dashboard: DashboardApp, url: str) -> tuple[float, int]:
 def measure(app: Mainspring, name: str) -> bool:
     """Print how long each page takes; return False if one takes too long."""
     dashboard = DashboardApp(app)
+    dashboard.warm_up()  # as a server does when it starts
     some = app.find(limit=200)
     names = {"run": some[100].id, "after": f"{some[150].record.created_at}.{some[150].id}"}
     fine = True

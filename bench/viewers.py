@@ -2,8 +2,9 @@
 
 `python3 run.py bench viewers` lets one worker process execute calls that do nothing, on a SQLite file, while a
 dashboard in a process of its own serves viewers of four pages, and again without. It repeats that in turns, so that a
-busy machine harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes, `--filled N`
-puts N ended runs into the store before, and `--store redis` takes a Redis server of its own.
+busy machine harms both alike, and prints the rates, and the CPU time of the worker, which tells more if the cores are
+shared: the dashboard's process needs one, too. `--runs N` and `--rounds N` change how long it takes, `--filled N` puts
+N ended runs into the store before, and `--store redis` takes a Redis server of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 from urllib.parse import quote
 
 from bench.dashboard import add
@@ -61,8 +63,22 @@ def app_in(folder: Path) -> Mainspring:
     return app
 
 
-def rate(folder: Path, runs: int) -> float:
-    """Return how many runs per second a new worker executes."""
+class Speed(NamedTuple):
+    """What a worker did: runs per second, and how many microseconds of CPU time each run took it."""
+
+    rate: float
+    cpu: float
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU time that a process and its children have used."""
+    used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK") + sum(cpu_of(int(child)) for child in children)
+
+
+def speed(folder: Path, runs: int) -> Speed:
+    """Return how fast a new worker executes runs."""
     app = app_in(folder)
     task = app.as_task("bench_viewers_app:nothing")
     before = app.counters()["succeeded"]
@@ -72,16 +88,17 @@ def rate(folder: Path, runs: int) -> float:
     try:
         while app.counters()["succeeded"] < before + runs // 10:  # it has started by then
             time.sleep(0.01)
-        first, began = app.counters()["succeeded"], time.monotonic()
+        first, began, spent = app.counters()["succeeded"], time.monotonic(), cpu_of(worker.pid)
         while (last := app.counters()["succeeded"]) < before + runs:
             time.sleep(0.02)
-        return (last - first) / (time.monotonic() - began)
+        number = last - first
+        return Speed(number / (time.monotonic() - began), (cpu_of(worker.pid) - spent) / number * 1e6)
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.wait(30)
 
 
-def watched_rate(folder: Path, runs: int) -> float:
+def watched_speed(folder: Path, runs: int) -> Speed:
     """Return the same while ten viewers watch."""
     command = [sys.executable, "-m", "mainspring", "dashboard", "--app", "bench_viewers_app:app", "--port", "18300"]
     served = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -93,7 +110,7 @@ def watched_rate(folder: Path, runs: int) -> float:
             view = VIEWS[number % len(VIEWS)]
             threading.Thread(target=watch, args=(port, view, done), daemon=True).start()
         time.sleep(2)
-        return rate(folder, runs)
+        return speed(folder, runs)
     finally:
         done.set()
         served.send_signal(signal.SIGINT)
@@ -120,11 +137,16 @@ def compare(folder: Path, runs: int, rounds: int) -> int:
     """Measure in turns; return 0 if the worker keeps its rate."""
     alone, watched = [], []
     for _ in range(rounds):
-        alone.append(rate(folder, runs))
-        watched.append(watched_rate(folder, runs))
-        print(f"alone {alone[-1]:8,.0f}/s   watched {watched[-1]:8,.0f}/s   load {os.getloadavg()[0]:.1f}", flush=True)
-    share = median(watched) / median(alone)
-    print(f"kept {share:.1%} of the rate (median of {rounds})")
+        alone.append(speed(folder, runs))
+        watched.append(watched_speed(folder, runs))
+        for name, found in (("alone", alone[-1]), ("watched", watched[-1])):
+            print(
+                f"{name:8} {found.rate:8,.0f}/s {found.cpu:8.1f} us CPU a run   load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    share = median(each.rate for each in watched) / median(each.rate for each in alone)
+    cost = median(each.cpu for each in watched) / median(each.cpu for each in alone)
+    print(f"kept {share:.1%} of the rate, for {cost:.1%} of the CPU time of the worker (median of {rounds})")
     return 0 if share >= 0.98 else 1
 
 

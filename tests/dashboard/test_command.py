@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from mainspring.cli import main
 from mainspring.dashboard import Accounts
 
-LIMIT = 90.0
+LIMIT = 120.0
 
 
 def test_an_account_is_added_and_changed(tmp_path: Path) -> None:

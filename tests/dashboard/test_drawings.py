@@ -12,7 +12,7 @@ from mainspring.core.insight.story import story_of
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Start, Status
 from mainspring.dashboard.filtering import run_at_cursor, text_of
-from mainspring.dashboard.looks.charts import Heat, HeatBand, Step, heat, strip, up_and_down
+from mainspring.dashboard.looks.charts import Heat, HeatBand, Series, Step, heat, lines, strip, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.ribbon import ribbon
 from mainspring.dashboard.looks.times import Times
@@ -184,9 +184,15 @@ def test_fires_of_unknown_length_do_not_look_like_a_full_house() -> None:
 
 
 def test_the_same_load_all_day_is_no_solid_block() -> None:
-    drawn = str(heat([Heat(0.9, ""), Heat(1.0, "")] * 48, "load"))
+    drawn = str(heat([Heat(0.01, ""), *[Heat(0.9, ""), Heat(1.0, "")] * 48], "load"))  # little is left of the first
     assert 'class="h5"' not in drawn
     assert 'class="h5"' in str(heat([Heat(0.1, ""), Heat(1.0, "")] * 48, "load"))
+
+
+def test_a_point_without_neighbours_is_seen() -> None:
+    values = [None, 2.0, None, 3.0, 4.0]
+    drawn = str(lines([Series("mail", values)], [(1.0, "1 s"), (10.0, "10 s")], [], "waits"))
+    assert [len(points.split()) for points in re.findall(r'points="([^"]+)"', drawn)] == [2, 2]
 
 
 def test_an_axis_of_counts_has_no_half_runs() -> None:

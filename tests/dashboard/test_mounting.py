@@ -8,10 +8,13 @@ import re
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
+import pytest
+from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from mainspring import Mainspring
+from mainspring.dashboard import DashboardApp
 from tests.dashboard.client import Client
 
 
@@ -27,6 +30,14 @@ def test_mounted_below_a_path_all_links_stay_below_it() -> None:
     assert links
     assert [link for link in links if not link.startswith("/jobs-admin/")] == []
     assert Client(app).get(next(link for link in links if ".css" in link)).status == 200
+
+
+def test_after_the_warm_up_no_visitor_waits_for_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    dashboard = DashboardApp(make_app())
+    dashboard.warm_up()
+    monkeypatch.setattr(Environment, "compile", None)
+    for path in ("/", "/runs", "/jobs", "/queues/mail", "/nodes", "/system", "/runs/nobody"):
+        assert Client(dashboard).get(path).status in (200, 404), path
 
 
 def test_mounted_below_a_path_a_form_acts_and_comes_back() -> None:

@@ -208,6 +208,21 @@ def test_a_back_off_function_that_raises_ends_the_retries_and_not_the_worker(ben
     assert [run.status for run in runs(bench)] == [Status.FAILED]
 
 
+def test_a_node_says_more_often_that_it_lives_than_it_renews_leases(bench: Bench) -> None:
+    said: list[object] = []
+    renewed: list[object] = []
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    with pytest.MonkeyPatch.context() as patch:
+        beat, extend = bench.store.beat, bench.store.extend
+        patch.setattr(bench.store, "beat", lambda *given, **more: (said.append(given), beat(*given, **more))[1])
+        patch.setattr(bench.store, "extend", lambda *given: (renewed.append(given), extend(*given))[1])
+        for _ in range(12):
+            bench.clock.advance(bench.link.heartbeat())
+    assert len([given for given in said if given]) == 12
+    assert len(renewed) == 3
+
+
 def test_a_lease_is_renewed_while_the_node_beats(bench: Bench) -> None:
     bench.add(seconds=1000)
     bench.link.scheduler()

@@ -182,12 +182,12 @@ def _key(app: Mainspring) -> Iterator[Finding]:
 
 def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
     for node in nodes:
-        name, silent = f"node {node.host}:{node.pid}", (now - node.beat_at) / 1e6
+        every, name, silent = node.every or lease / 3, f"node {node.host}:{node.pid}", (now - node.beat_at) / 1e6
         if node.state == "silent":
             yield Finding(
                 Mark.WARNING,
                 "nodes",
-                f"{name} sent its last heartbeat {silent:.0f} s ago, and should send one every {lease / 3:g} s",
+                f"{name} sent its last heartbeat {silent:.0f} s ago, and should send one every {every:g} s",
                 "check that it lives and reaches the store; other nodes take over its runs when their leases end",
             )
         if node.stuck:

@@ -19,7 +19,7 @@ from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.explanation import Explanation
-from mainspring.core.instants import SECOND, to_us
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import FINAL, Report, Result, Run, Status
@@ -187,6 +187,11 @@ class Runs:
         """Return how many runs match, up to a cap, and whether the number is exact."""
         found = self._store().stats(replace(make_query(status, queue, group, job), cap=cap))
         return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
+
+    def made_behind(self, after: RunView | None, number: int) -> datetime | None:
+        """Return when the run was made that lies so many runs behind another, or behind the newest; None if none."""
+        found = self._store().made_behind(None if after is None else after.record, number)
+        return None if found is None else from_us(found)
 
     def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
         """Return the newest `n` runs of each of these jobs, missed runs included."""

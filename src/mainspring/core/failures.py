@@ -135,7 +135,8 @@ def with_counts(groups: list[ErrorGroup], counted: Mapping[str, Sequence[tuple[d
         group = known[name]
         group.counted = list(steps)
         group.count = max(group.count, sum(number for _, number in steps))
-        if steps[0][0] < group.oldest.at:
+        # A counter knows the step, a run the moment: as long as all runs are kept, they tell when it began.
+        if steps[0][0] < group.oldest.at and sum(number for _, number in steps) > len(group.times):
             group.oldest = RunError(kind, group.oldest.message, "", steps[0][0], 0)
     return list(known.values())
 

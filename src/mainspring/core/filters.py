@@ -123,6 +123,16 @@ class Filter:
         )
         return known and len(counted) == len(self.terms) and len(set(keys)) == len(keys)
 
+    def is_walked(self) -> bool:
+        """Return True if no index leads to what matches, and a store has to walk through the runs by age.
+
+        Most runs have succeeded: no index holds these, and the runs of a queue may be few among them.
+        """
+        statuses = self.statuses()
+        indexed = self.ids() is not None or self.only("job") is not None or self.only("group") is not None
+        narrowed = self.only("queue") is not None or statuses is not None
+        return not indexed and narrowed and (statuses is None or Status.SUCCEEDED.value in statuses)
+
     def only(self, key: str) -> str | None:
         """Return the one value that a key must have, if the filter says so."""
         found = (term.values[0] for term in self.terms if term.key == key and term.exact and not term.negated)

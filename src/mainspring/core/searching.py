@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mainspring.core.filters import Filter, parse_filter
 from mainspring.core.insight.acts import Act
-from mainspring.core.instants import from_us
+from mainspring.core.instants import from_us, to_us
+from mainspring.core.run import Call, Run
 from mainspring.core.run_view import RunPage, RunView
 
 __all__ = [
@@ -66,6 +67,9 @@ class RunSource(Protocol):
     ) -> RunCount:
         """Return how many runs match what a store can look for, up to a cap."""
 
+    def made_behind(self, after: RunView | None, number: int) -> datetime | None:
+        """Return when the run was made that lies so many runs behind another, or behind the newest."""
+
     def views(self, run_ids: Sequence[str]) -> list[RunView]:
         """Return the runs with these ids, without those that are gone."""
 
@@ -109,7 +113,10 @@ def search(
     """Return up to `limit` of the newest runs that match, out of at most `most`; `after` is where a page ended."""
     found: list[RunView] = []
     number, last = 0, after
-    for number, run in enumerate(_candidates(app, wanted, limit + 1, after), 1):
+    end = app.made_behind(after, MOST_RUNS_SEARCHED) if most is not None and wanted.is_walked() else None
+    if end is not None and wanted.since is not None and wanted.since >= end:
+        end = None  # the filter itself ends before
+    for number, run in enumerate(_candidates(app, wanted, limit + 1, after, end), 1):
         if wanted.matches(run, function_of(app, run)):
             if len(found) == limit:
                 return SearchPage(found, number, more=True, complete=True, next=last)
@@ -117,7 +124,14 @@ def search(
         last = run
         if most is not None and number >= most:
             return SearchPage(found, number, more=False, complete=False, next=last)
+    if end is not None:
+        return SearchPage(found, MOST_RUNS_SEARCHED, more=False, complete=False, next=_before(end))
     return SearchPage(found, number, more=False, complete=True)
+
+
+def _before(end: datetime) -> RunView:
+    """Return a place in the list behind all runs that were made at that time or later."""
+    return RunView(Run(id="!", call=Call(""), created_at=to_us(end)), None)
 
 
 def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
@@ -151,8 +165,10 @@ def function_of(app: RunSource, run: RunView) -> Callable[..., Any] | None:
     return None if task is None else task.func
 
 
-def _candidates(app: RunSource, wanted: Filter, size: int, after: RunView | None = None) -> Iterator[RunView]:
-    """Yield the runs that a store finds for a filter, page by page."""
+def _candidates(
+    app: RunSource, wanted: Filter, size: int, after: RunView | None = None, end: datetime | None = None
+) -> Iterator[RunView]:
+    """Yield the runs that a store finds for a filter, page by page, down to the time `end`."""
     ids = wanted.ids()
     if ids is not None:
         yield from _of_ids(app, sorted(ids), after)
@@ -167,7 +183,7 @@ def _candidates(app: RunSource, wanted: Filter, size: int, after: RunView | None
             queue=wanted.only("queue"),
             group=wanted.only("group"),
             job=wanted.only("job"),
-            since=wanted.since,
+            since=end or wanted.since,
             limit=size,
             after=after,
         )

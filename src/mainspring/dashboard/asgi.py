@@ -83,6 +83,10 @@ class DashboardApp:
         finally:
             self.close()
 
+    def warm_up(self) -> None:
+        """Do before the first visit what is done once: open the store, compile the templates."""
+        self._builder.warm_up()
+
     def close(self) -> None:
         """End the streams of updates; call it in the thread of the event loop."""
         self.hub.close()
@@ -90,6 +94,8 @@ class DashboardApp:
     def _wait(self, timeout: float) -> bool:
         """Wait until something changes in the store; return False if nothing has."""
         self._cursor, kinds = self.app.changes(self._cursor, timeout)
+        if set(kinds) - {"runs"}:  # what needs somebody may be different now
+            self._builder.forget_summary()
         return bool(kinds)
 
     def _routes(self) -> list[Route]:

@@ -167,6 +167,10 @@ class Builder:
 
     # -- live --------------------------------------------------------------------------------------------------
 
+    def forget_summary(self) -> None:
+        """Read anew what needs somebody: a node, a queue or a job has changed."""
+        self._summaries.forget()
+
     def live(self, key: ViewKey) -> LiveState:
         """Render the regions of a view that somebody watches."""
         try:
@@ -177,6 +181,11 @@ class Builder:
             return LiveState(regions, view.now, needs=view.summary.needs)
         except Exception as error:
             return LiveState({}, 0, self._told(error)[2].sentence)
+
+    def warm_up(self) -> None:
+        """Compile the templates, and build the first page once: that opens the store."""
+        self._renderer.compile_all()
+        self.live(ViewKey("/", Role.VIEW, "", ""))
 
     def shared(self, key: ViewKey) -> LiveState:
         """Render the regions of a view, or return what was rendered for somebody else within a second."""

@@ -89,6 +89,11 @@ class Renderer:
         env.filters["n"] = lambda number: f"{number:,}"
         env.globals["p"] = env.get_template("parts.html").module
 
+    def compile_all(self) -> None:
+        """Compile all templates, so that the first visitor does not wait for it."""
+        for name in self._env.list_templates():
+            self._env.get_template(name)
+
     def page(self, template: str, view: View, data: Mapping[str, Any], regions: Mapping[str, RenderedRegion]) -> str:
         """Render a whole page around its regions."""
 

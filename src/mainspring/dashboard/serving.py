@@ -86,6 +86,7 @@ class DashboardServer:
         )
         self._server = _Server(config, dashboard.close)
         self._thread: threading.Thread | None = None
+        self._warming = threading.Thread(target=dashboard.warm_up, name="mainspring-dashboard-warm-up", daemon=True)
 
     @property
     def url(self) -> str:
@@ -95,7 +96,7 @@ class DashboardServer:
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
+        self._serve()
 
     def start(self) -> None:
         """Serve in a thread of this process."""
@@ -103,7 +104,9 @@ class DashboardServer:
         self._thread.start()
 
     def _serve(self, **_: Any) -> None:
+        self._warming.start()
         self._server.run(sockets=[self._socket])
+        self._warming.join(GRACE_SECONDS)
 
     def stop(self) -> None:
         """End the thread."""

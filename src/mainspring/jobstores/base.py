@@ -401,6 +401,14 @@ class JobStore(BaseJobStore):
         """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
         return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
 
+    def made_behind(self, after: Run | None, number: int) -> int | None:
+        """Return when the run was made that lies `number` runs behind `after` by age, or behind the newest.
+
+        Return None if there are not as many. Whoever looks for what has no index can stop there; a store that finds
+        everything by an index returns None.
+        """
+        return None
+
     def add_runs_within(self, target: Any, connection: Any, runs: Sequence[Run], now: int) -> Answers[str | None]:
         """Add runs as `add_runs` does, in the transaction of a SQLAlchemy Session or Connection (`target`)."""
         raise ConfigurationError(

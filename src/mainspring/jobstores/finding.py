@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
+from msgspec.structs import replace
+
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import UNFINISHED, Run, Status
@@ -64,6 +66,7 @@ def newest(
     Stores cannot search by task, which is part of the signed bytes: runs of other tasks are read and skipped.
     """
     found: list[Run] = []
+    query = query if oldest is None else replace(query, since=oldest)
     for page in pages(store, query, after, FIND_PAGE_RUNS if task is not None or limit is None else limit):
         for run in page:
             if oldest is not None and run.created_at < oldest:  # the newest come first

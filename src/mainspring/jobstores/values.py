@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace as _with
@@ -75,6 +75,20 @@ class RunStanding(msgspec.Struct, frozen=True, gc=False):
     refused: str | None = None
 
 
+SILENT_SECONDS: Final = 3.75
+"""With the default lease, a node is silent after this time: a page then shows the death of one within six seconds."""
+WORDS_MISSING: Final = 3
+"""A node is silent once so many of its words are missing."""
+
+
+def word_seconds(lease: float) -> float:
+    """Return how often a node says that it lives: at least twelve times per lease, if that is a usual one.
+
+    Whoever chooses a longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
+    """
+    return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / WORDS_MISSING
+
+
 class NodeRun(msgspec.Struct, frozen=True):
     """A run that a node executes, and since when."""
 
@@ -101,11 +115,12 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[NodeRun, ...] = ()  # some of those it executes
     done: int = 0  # runs that it has ended
     rss: int = 0  # bytes of memory, 0 where the system does not say
+    every: float = 0.0  # seconds from one word of it to the next; 0 if it does not say
     beat_at: int = 0
 
     def seen_at(self, now: int, lease: float) -> NodeInfo:
-        """Return the node with its state at `now`: `silent` once two of its three heartbeats per lease are missing."""
-        silent = now - self.beat_at > lease * SECOND * 2 / 3
+        """Return the node with its state at `now`: `silent` once three of its words are missing."""
+        silent = now - self.beat_at > WORDS_MISSING * (self.every or lease * 2 / 9) * SECOND
         return _with(self, state="silent") if silent else self
 
 
@@ -155,6 +170,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
     gate: str | None = None
     lapsed: bool = False
+    since: int | None = None  # runs that were made before are not wanted: a store may stop there, its caller drops them
     cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.codec import EncodeError
 from mainspring.core.run import Beat
 from mainspring.jobstores.base import Hold
+from mainspring.jobstores.values import word_seconds
 
 if TYPE_CHECKING:
     from mainspring.core.run import Run
@@ -31,6 +32,7 @@ class HeartbeatTick:
         """Since when every heartbeat has succeeded, here or in the watcher; None after one that failed."""
 
         self._beat_at = 0.0
+        self._spoke_at = 0.0
         self._told_at = 0.0
         self._hurried = False
 
@@ -41,19 +43,33 @@ class HeartbeatTick:
             self.link.care.wake(self)
 
     def __call__(self) -> float:
-        """Send a heartbeat if it is time, else store the changed notes of runs."""
+        """Send a heartbeat if it is time, else a sign of life, else the changed notes of runs."""
         node, now = self.link.node, self.link.node.clock.monotonic()
+        every = word_seconds(node.lease)
         if now >= self._beat_at or self.steady_since is None:
             self._beat(now)
+        elif now >= self._spoke_at + every:
+            self._speak(now)
         elif self._hurried and now >= self._told_at + NOTES_SECONDS:
             self._tell(now)
-        soonest = self._told_at + NOTES_SECONDS if self._hurried else self._beat_at
-        return max(0.0, min(soonest, self._beat_at) - node.clock.monotonic())
+        soonest = min(self._beat_at, self._spoke_at + every)
+        if self._hurried:
+            soonest = min(soonest, self._told_at + NOTES_SECONDS)
+        return max(0.0, soonest - node.clock.monotonic())
+
+    def _speak(self, now: float) -> None:
+        """Say that the node lives, and what it does."""
+        try:
+            self.link.announce()
+        except BaseException:  # the next tick sends a whole heartbeat
+            self.steady_since = None
+            raise
+        self._spoke_at = now
 
     def _beat(self, now: float) -> None:
         link, node = self.link, self.link.node
         try:
-            link.store.beat(node.info(link), ttl=2 * node.lease)
+            self._speak(now)
             link.look_for_losses()
             self._hurried, self._told_at = False, now
             if node.watcher is None:

@@ -28,7 +28,7 @@ from mainspring.core.run import Call, Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
-from mainspring.jobstores.values import NodeRun
+from mainspring.jobstores.values import NodeRun, word_seconds
 from mainspring.node.complaints import Complaints
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_events import RunEvents
@@ -376,6 +376,7 @@ class Node:
             code=self.code,
             done=self.done,
             rss=resident_bytes(),
+            every=word_seconds(self.lease),
             **self._load(link),
         )
 

@@ -107,7 +107,8 @@ def test_a_job_is_late_after_a_missed_fire(app: Mainspring) -> None:
     queued(app, due_in=-600, every=3600, misfire_grace_time=30.0)
     announce(app)
     fire(app.store, due_one(app.store))
-    assert said(app, "job").startswith("[job late] Late: its last fire was missed (late). It fires next at ")
+    why = "its last fire was missed: it was too late, and its misfire_grace_time is shorter"
+    assert said(app, "job").startswith(f"[job late] Late: {why}. It fires next at ")
 
 
 @EVERY_STORE

@@ -10,6 +10,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.core.failures import in_common
+from mainspring.core.instants import SECOND
+from mainspring.jobstores.values import NodeInfo, word_seconds
 from tests.app.kit import LIMIT, LOCAL, Gate, MakeApp
 
 
@@ -139,6 +141,21 @@ def test_changes_name_what_has_changed(app: Mainspring) -> None:
     assert "runs" in kinds
     app.start()
     assert "nodes" in app.changes(cursor, LIMIT).kinds
+
+
+@LOCAL
+@pytest.mark.parametrize(("lease", "after"), [(15.0, 3.75), (60.0, 15.0), (3.0, 2.0)])
+def test_a_node_that_says_nothing_more_is_a_change(app: Mainspring, lease: float, after: float) -> None:
+    now = app.store.beat()
+    said = NodeInfo(id="n", host="h", pid=1, started_at=now, every=word_seconds(lease), queues=("default",))
+    app.store.beat(said, ttl=600)
+    heard = app.store.nodes()[0].beat_at
+    cursor = app.changes().cursor
+    app.store.shift_clock((heard - app.store.beat()) / SECOND + after - 0.5)
+    assert app.changes(cursor).kinds == ()
+    app.store.shift_clock(1.0)
+    assert app.changes(cursor).kinds == ("nodes",)
+    assert [node.state for node in app.nodes()] == ["silent"]
 
 
 @LOCAL

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from mainspring.jobstores.base import JobStore
-
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
 
@@ -43,7 +41,7 @@ class ChangeWatch:
         before = cursor.split(".")
         deadline = time.monotonic() + timeout
         while True:
-            now = _prints(self._app.store)
+            now = _prints(self._app)
             if len(before) != len(KINDS):
                 return Changes(".".join(now), KINDS)
             kinds = tuple(kind for kind, old, new in zip(KINDS, before, now, strict=True) if old != new)
@@ -53,11 +51,12 @@ class ChangeWatch:
             self._sleep(min(left, LOOK_SECONDS))
 
 
-def _prints(store: JobStore) -> tuple[str, ...]:
+def _prints(app: Mainspring) -> tuple[str, ...]:
+    store = app.store
     stats, page = store.stats(), store.due(0, 0)
     acts = [act.id for act in store.acts(limit=1)]
     queues = sorted(stats.queues, key=lambda queue: queue.name)
-    nodes = sorted((node.id, node.state, node.queues, node.stuck) for node in store.nodes())
+    nodes = sorted((node.id, node.state, node.queues, node.stuck) for node in app.nodes(now=page.now))
     moved = [(queue.name, queue.waiting, queue.delayed, queue.running, queue.oldest_at) for queue in queues]
     return (
         _print([moved, sorted(stats.totals.items())]),

@@ -192,5 +192,6 @@ def _node(info: NodeInfo) -> NodeFacts:
         stuck=info.stuck,
         started_at=info.started_at,
         beat_at=info.beat_at,
+        every=info.every,
         cluster=info.cluster,
     )

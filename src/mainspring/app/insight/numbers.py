@@ -34,6 +34,8 @@ MOST_STEPS_SHOWN: Final = 96
 """Divide a time into about this many steps if nobody says how long they are."""
 PENDING_SHARE: Final = 4
 """Few of the runs that wait have failed before: look at fewer of them."""
+RUNS_SEARCHED: Final = 10_000
+"""Look for runs of a queue that succeeded among this many of the newest."""
 RUNS_AHEAD_READ: Final = 200
 """Count the runs ahead of a run only if its queue holds at most this many."""
 
@@ -185,9 +187,11 @@ class Numbers:
 
     def _usual(self, record: Run) -> int | None:
         """Return the median time of the newest runs of this job or task that succeeded."""
-        queue = record.queue if record.job_id is None else None
-        query = RunQuery(status=(Status.SUCCEEDED,), job_id=record.job_id, queue=queue)
-        found = self._app.store.find_runs(query, limit=RUNS_AHEAD_READ)
+        store = self._app.store
+        query = RunQuery(status=(Status.SUCCEEDED,), job_id=record.job_id)
+        if record.job_id is None:  # no index leads to the runs of a queue
+            query = RunQuery(status=query.status, queue=record.queue, since=store.made_behind(None, RUNS_SEARCHED))
+        found = store.find_runs(query, limit=RUNS_AHEAD_READ)
         same = [each for each in found if each.call.task_name == record.call.task_name]
         lengths = sorted(each.finished_at - each.started_at for each in same if each.finished_at and each.started_at)
         return lengths[len(lengths) // 2] if lengths else None

@@ -75,6 +75,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     stuck: int = 0
     started_at: int = 0
     beat_at: int = 0
+    every: float = 0.0
     cluster: str = ""
 
     @property

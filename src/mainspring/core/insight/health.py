@@ -11,10 +11,10 @@ import msgspec
 from mainspring.core.insight.wording import brief, duration
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import PAUSED, RESCHEDULED
+from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.run import FINAL, UNFINISHED, WAITING, Run, Status
 
-__all__ = ["RUNS_LOOKED_AT", "JobHealth", "JobState", "health_of", "usual_duration"]
+__all__ = ["RUNS_LOOKED_AT", "JobHealth", "JobState", "health_of", "missed_because", "usual_duration"]
 
 RUNS_LOOKED_AT: Final = 20
 """The newest runs of a job by which it is judged."""
@@ -69,7 +69,7 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
         return _overdue(job, waiting, _due(waiting), now, late_after)
     if ended and ended[0].status is Status.MISSED:
         number = "its last fire was" if ended[0].count == 1 else f"its last {ended[0].count:,} fires were"
-        why = f"{number} missed ({ended[0].reason})"
+        why = f"{number} missed: {missed_because(ended[0].reason)}"
         return JobHealth(job.id, JobState.LATE, why, _due(ended[0]), ended[0].id)
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
@@ -111,6 +111,21 @@ def _nearly_always(runs: Sequence[Run]) -> int:
     """Return the time within which 95 of 100 runs have ended, as far as is known."""
     lengths = _lengths(runs)
     return lengths[-(-len(lengths) * 95 // 100) - 1] if lengths else 0
+
+
+_MISSED_BECAUSE: Final = {
+    MAX_INSTANCES: "as many of its runs as max_instances allows had not ended",
+    LATE: "it was too late, and its misfire_grace_time is shorter",
+    SUPERSEDED: "a later fire of its job took its place, since its overlap is cancel_other",
+    BEYOND_CATCH_UP: "more of its fires were overdue than are caught up with (100)",
+    PAUSED: "its job was paused",
+    RESCHEDULED: "its job got another time",
+}
+
+
+def missed_because(reason: str | None) -> str:
+    """Return in words why a fire was missed."""
+    return _MISSED_BECAUSE.get(reason or "", brief(reason or "nobody wrote down why"))
 
 
 def _leading_failures(ended: Sequence[Run]) -> list[Run]:

@@ -14,9 +14,10 @@ from mainspring.core.insight.explanation import (
     QueueFacts,
     Scene,
 )
+from mainspring.core.insight.health import missed_because
 from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
+from mainspring.core.plan import LATE, SUPERSEDED
 from mainspring.core.policy import kind_name
 from mainspring.core.run import BULK_QUEUE, HELD_PREFIX, MOST_CRASHES, Run, Status
 from mainspring.core.waiting.flows import LANDING_TASK
@@ -325,14 +326,9 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
 def _missed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _Answer:
     due = run.run_at if run.fire_time is None else run.fire_time
     judged = scene.now if run.finished_at is None else run.finished_at
-    why = {
-        MAX_INSTANCES: "as many of its runs as max_instances allows had not ended",
-        LATE: f"it was {duration(judged - due)} too late, and its misfire_grace_time is shorter",
-        SUPERSEDED: "a later fire of its job took its place, since its overlap is cancel_other",
-        BEYOND_CATCH_UP: "more of its fires were overdue than are caught up with (100)",
-        PAUSED: "its job was paused",
-        RESCHEDULED: "its job got another time",
-    }.get(run.reason or "", brief(run.reason or "nobody wrote down why"))
+    why = missed_because(run.reason)
+    if run.reason == LATE:
+        why = f"it was {duration(judged - due)} too late, and its misfire_grace_time is shorter"
     if run.reason == LATE and run.start_by is not None:
         grace = duration(run.start_by - due)
         why = f"it could only have started {duration(judged - due)} late, and its misfire_grace_time is {grace}"

@@ -131,10 +131,8 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     serves = f"serves {', '.join(queues)}" if queues else "only schedules"
     up = f"has been up for {scene.ago(node.started_at)}"
     if node.state == "silent":
-        sentence = (
-            f"Silent for {scene.silent_for(node)}: it should be heard from every {scene.lease / 3:g} s. What it ran "
-            "goes to others when the leases end."
-        )
+        usual = f"it should be heard from every {node.every or scene.lease / 3:g} s"
+        sentence = f"Silent for {scene.silent_for(node)}: {usual}. What it ran goes to others when the leases end."
     elif node.state == "draining":
         by = scene.by(scene.act("stop_node"))
         sentence = f"Stopping{by}: it takes no more runs and finishes those it has; it {up}."

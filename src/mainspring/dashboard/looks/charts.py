@@ -216,7 +216,8 @@ def heat(
     """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
     loads = [cell.value for cell in cells if cell.value > 0]
     top = max(loads, default=0)
-    if loads and min(loads) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
+    even = [cell.value for cell in cells[1:] if cell.value > 0]  # the first is what is left of a step
+    if even and min(even) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
         top *= 3
     top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
     y0, width, parts = 20, 100 / max(1, len(cells)), []
@@ -349,6 +350,10 @@ def in_out(ins: Sequence[float], outs: Sequence[float], width: int = 132, height
     )
 
 
+LONE_POINT: Final = 0.4
+"""Draw a point without neighbours this far to both sides, in steps."""
+
+
 class Series(NamedTuple):
     """One line of a chart; None is a gap. `cls` is one of l1 to l5, or bad or warn."""
 
@@ -378,7 +383,10 @@ def lines(
     parts.append(Markup(f'{box} preserveAspectRatio="none">'))
     for each in series:
         for piece in _pieces(each.values):
-            points = " ".join(f"{k},{y(value):.1f}" for k, value in piece)
+            if len(piece) == 1:  # a point alone is a short line
+                [(place, value)] = piece
+                piece = [(place - LONE_POINT, value), (place + LONE_POINT, value)]
+            points = " ".join(f"{k:g},{y(value):.1f}" for k, value in piece)
             parts.append(
                 Markup(f'<polyline class="ln {each.cls}" points="{points}" vector-effect="non-scaling-stroke"/>')
             )
@@ -394,9 +402,9 @@ def lines(
     return plot(y_axis(44, height + 22, labels), _svg("chart", height + 22, label, parts))
 
 
-def _pieces(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+def _pieces(values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
     """Part a line at its gaps."""
-    pieces: list[list[tuple[int, float]]] = [[]]
+    pieces: list[list[tuple[float, float]]] = [[]]
     for number, value in enumerate(values):
         if value is None:
             pieces.append([])

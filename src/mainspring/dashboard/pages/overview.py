@@ -97,6 +97,7 @@ def _rest(view: View, told: Explanation, healing: int) -> str:
 def _todo_row(view: View, part: Explanation) -> TodoRow:
     why = part.sentence.removeprefix(f"{part.state.capitalize()}: ")
     why = why.partition(". It fires next")[0].partition(". Its next fire")[0].rstrip(".")
+    why = why[:1].lower() + why[1:] if why[1:2].islower() else why
     health = job_board(view).healths.get(part.id) if part.kind == "job" else None
     run_id = next((fact.id for fact in part.facts if fact.kind == "run" and fact.id), None)
     return TodoRow(part, why, None if health is None else health.since, run_id or "")

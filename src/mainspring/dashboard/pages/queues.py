@@ -11,6 +11,7 @@ from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
 from mainspring.core.run import HELD_PREFIX
+from mainspring.core.searching import MOST_RUNS_SEARCHED
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.rows import run_row
@@ -98,7 +99,8 @@ def _growing(row: QueueRow) -> QueueRow:
     if row.state not in ("full", "waiting") or not row.rate.is_growing:
         return row
     came, left = row.per_minute
-    why = f"More comes in than {several(row.slots, 'slot')} can do: {came} a minute against {left}."
+    than = f"{several(row.slots, 'slot')} can do" if row.info.running >= row.slots else "leaves"
+    why = f"More comes in than {than}: {came} a minute against {left}."
     return row._replace(state="growing", why=why, tone="warn")
 
 
@@ -250,6 +252,8 @@ PAGE = Page(
 
 # -- one queue -------------------------------------------------------------------------------------------------------
 
+ENDED: Final = ("succeeded", "failed", "cancelled", "missed")
+ENDED_SHOWN: Final = 10
 RUNS_COUNTED: Final = 500
 """Waiting runs that are counted by task."""
 
@@ -270,7 +274,8 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
     pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
     due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))
     gates, unread = gate_rows(view, name)
-    ended = view.app.find(queue=name, status=("succeeded", "failed", "cancelled", "missed"), limit=10)
+    oldest = view.cached("made behind", 5.0, lambda: view.app.runs.made_behind(None, MOST_RUNS_SEARCHED))
+    ended = view.app.find(queue=name, status=ENDED, since=oldest, limit=ENDED_SHOWN)
     return {
         "tasks": Counter(run.task for run in pending).most_common(8),
         "more": pending.more,
@@ -278,6 +283,7 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "gates_unread": unread,
         "next_runs": [run_row(view.app, run, view.now) for run in due[:10]],
         "ended": [run_row(view.app, run, view.now) for run in ended],
+        "looked_through": MOST_RUNS_SEARCHED if oldest is not None and len(ended) < ENDED_SHOWN else 0,
     }
 
 

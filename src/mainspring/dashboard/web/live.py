@@ -19,6 +19,8 @@ STEADY_SECONDS: Final = 3.0
 """And at least this often: progress counts as no change."""
 COST_FACTOR: Final = 10.0
 """A view that is dear to render is rendered less often, so that it takes at most a tenth of a core."""
+STORE_SHARE: Final = 3.0
+"""A view costs at most this many times the CPU time that is spent on it here: a store has its part."""
 MOST_SECONDS: Final = 15.0
 SILENCE_SECONDS: Final = 10.0
 """Say something after this time, so that both sides notice when the other is gone."""
@@ -111,14 +113,21 @@ class LiveHub(Generic[Key]):
 
     async def _keep(self, key: Key, channel: _WatchedView) -> None:
         while not self._closed:
-            started, woken = time.monotonic(), self._woken
-            channel.publish(await asyncio.to_thread(self._render, key))
-            took = time.monotonic() - started
-            least = min(MOST_SECONDS, max(LEAST_SECONDS, COST_FACTOR * took))
+            woken = self._woken
+            state, cost = await asyncio.to_thread(self._rendered, key)
+            channel.publish(state)
+            least = min(MOST_SECONDS, max(LEAST_SECONDS, COST_FACTOR * cost))
             await asyncio.sleep(least)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, STEADY_SECONDS - least)):
                     await woken.wait()  # the event of before the rendering: a change meanwhile counts
+
+    def _rendered(self, key: Key) -> tuple[LiveState, float]:
+        """Render a view; return also the seconds that it cost, here and in the store."""
+        began, spent = time.monotonic(), time.thread_time()
+        state = self._render(key)
+        # Most of a long time is a wait for a core if little of it was spent here: that is no cost.
+        return state, min(time.monotonic() - began, STORE_SHARE * (time.thread_time() - spent))
 
     async def _listen(self) -> None:
         """Wake the views when the store says that something changed."""

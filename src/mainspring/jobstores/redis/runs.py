@@ -355,7 +355,7 @@ class RedisRuns(RecordStore):
         return [found.get(run_id) for run_id in run_ids]
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-        start = None if after is None else f"{age(after.created_at)}{after.id}".encode()
+        start = None if after is None else _place(after)
         parts = _parts(query)
         rows = []
         for shard in self._shards.all:
@@ -368,6 +368,13 @@ class RedisRuns(RecordStore):
                     more = cursor is not None
                 rows += found
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
+
+    def made_behind(self, after: Run | None, number: int) -> int | None:
+        """Ask each shard for the run that lies behind its part of so many; the newest of those counts."""
+        start = False if after is None else raw(_place(after))
+        args = [start, number // len(self._shards.all)]
+        found = [self._call(shard, "made_behind", args, reads=True) for shard in self._shards.all]
+        return max((at for each in found if (at := instant(each)) is not None), default=None)
 
     def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
         """Ask each shard for the runs of many jobs at a time."""
@@ -567,7 +574,13 @@ def _find_args(query: RunQuery, statuses: Sequence[Status], cursor: bytes | None
         query.job_id is not None and checksum(query.job_id),
         False if query.after is None else query.after,
         False if query.gate is None else query.gate,
+        False if query.since is None else age(query.since),
     ]
+
+
+def _place(run: Run) -> bytes:
+    """Return the place of a run in the indexes by age."""
+    return f"{age(run.created_at)}{run.id}".encode()
 
 
 def _sum(

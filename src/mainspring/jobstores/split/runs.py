@@ -78,6 +78,9 @@ class RunsElsewhere(RecordStore):
     def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
         return self.runs.standings(run_ids)
 
+    def made_behind(self, after: Run | None, number: int) -> int | None:
+        return self.runs.made_behind(after, number)
+
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         return self.runs.find_runs(query, after=after, limit=limit)
 

@@ -75,18 +75,17 @@ def standings(tx: Tx, run_ids: Sequence[str]) -> list[RunStanding | None]:
 
 def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     """Read matching runs, newest first."""
+    query = replace(query, status=tuple(dict.fromkeys(query.status)))
     if query.job_id is query.group is query.after is query.gate is None and query.status:
         if all(status.value in ENDED_BADLY for status in query.status):
             # One status at a time: each has its part of the index in the wanted order.
-            parts = [_find(tx, RunQuery(status=(each,), queue=query.queue), after, limit) for each in query.status]
+            parts = [_find(tx, replace(query, status=(each,)), after, limit) for each in query.status]
             return nlargest(limit, chain.from_iterable(parts), key=lambda row: (row.created_at, row.id))
         if Status.SUCCEEDED not in query.status and _are_few(tx, query):
             return _find_few(tx, query, after, limit)
         if Status.PENDING in query.status and Status.SUCCEEDED not in query.status and tx.database.kind == "postgresql":
             # It knows how many there are of each, and chooses: walk through all by age, or sort the few.
-            halves = [
-                (RunQuery(status=(each,), queue=query.queue), part) for each in query.status for part in _parts_of(each)
-            ]
+            halves = [(replace(query, status=(each,)), part) for each in query.status for part in _parts_of(each)]
             found = [_find(tx, half, after, limit, part) for half, part in halves]
             return nlargest(limit, chain.from_iterable(found), key=lambda row: (row.created_at, row.id))
     return _find(tx, query, after, limit)
@@ -96,6 +95,14 @@ def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int, part: str = "1
     where, params = _where(tx, query, after)
     statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {part} AND {where} ORDER BY created_at DESC, id DESC LIMIT ?"
     return [run_row(row) for row in tx.all(statement, *params, limit)]
+
+
+def made_behind(tx: Tx, after: Run | None, number: int) -> int | None:
+    """Return when the run was made that lies so many runs behind another, or behind the newest; it reads an index."""
+    where, params = ("1 = 1", []) if after is None else ("created_at <= ?", [after.created_at])
+    statement = f"SELECT created_at FROM {{runs}} WHERE {where} ORDER BY created_at DESC LIMIT 1 OFFSET ?"
+    found = tx.all(statement, *params, number)
+    return found[0][0] if found else None
 
 
 def _are_few(tx: Tx, query: RunQuery) -> bool:
@@ -148,6 +155,9 @@ def _where(tx: Tx, query: RunQuery, after: Run | None = None) -> tuple[str, list
         ids = [run_id for (run_id,) in tx.all("SELECT succ FROM {edges} WHERE pred = ?", query.after)]
         terms.append("id {in}" if ids else "1 = 0")
         params += [tx.many(sorted(ids))] if ids else []
+    if query.since is not None:
+        terms.append("created_at >= ?")
+        params.append(query.since)
     if after is not None:
         terms.append("created_at <= ? AND (created_at < ? OR id < ?)")
         params += [after.created_at, after.created_at, after.id]

@@ -219,6 +219,9 @@ class SQLStore(RecordStore):
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
 
+    def made_behind(self, after: Run | None, number: int) -> int | None:
+        return self._read(lambda tx: service_steps.made_behind(tx, after, number))
+
     def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
         find = service_steps.find_runs
         return self._read(lambda tx: [find(tx, RunQuery(job_id=each), None, limit) for each in job_ids])

@@ -46,8 +46,9 @@ class UnservedQueues:
     def look(self) -> None:
         """Warn of each queue with runs that wait and that no living node serves."""
         link, now = self._link, self._link.now()
-        nodes = [node.seen_at(now, link.node.lease) for node in link.store.nodes()]
-        living = [node for node in nodes if node.state not in ("draining", "silent")]
+        # A node that has not been heard of for some seconds may stand still; after a lease it is given up.
+        heard_since = now - int(link.node.lease * SECOND)
+        living = [node for node in link.store.nodes() if node.state != "draining" and node.beat_at >= heard_since]
         if any(node.id < link.node.id for node in living):
             return
         served = {queue for node in living for queue in node.queues} | set(link.node.served_queues)

@@ -129,6 +129,20 @@ class ServiceConformance:
             after = [run.id for run in store.find_runs(query, after=current(store, runs[0]))] if runs else []
             assert after == [run.id for run in runs[1:]], query
 
+    def test_whoever_looks_for_what_has_no_index_can_stop_after_a_number_of_runs(self, store: JobStore) -> None:
+        now = store.beat()
+        for number in range(9):
+            queue = "rare" if number == 1 else "default"
+            add_run(store, f"run-{number}", created_at=now - 90 + 10 * number, queue=queue)
+        newest = store.find_runs(ALL, limit=1)[0]
+        behind, far, further = (store.made_behind(*each) for each in ((None, 3), (newest, 3), (None, 9)))
+        if behind is None:
+            assert far is None, "this store finds all by an index"
+        elif len(store.generations()) == 1:  # several parts divide the number among them
+            assert (behind, far, further) == (now - 40, now - 40, None)
+        assert {run.id for run in store.find_runs(RunQuery(since=now - 30))} >= {"run-6", "run-7", "run-8"}
+        assert [run.id for run in store.find_runs(RunQuery(queue="rare", since=now - 80))] == ["run-1"]
+
     def test_the_newest_runs_of_several_jobs_are_found_together(self, store: JobStore) -> None:
         now = store.beat()
         for number in range(12):

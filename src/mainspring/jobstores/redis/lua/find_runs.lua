@@ -5,12 +5,12 @@
 --   ARGV  statuses, one of them in whose index to look (or false), queue, group, job id (each false: any); limit;
 --         creation time and id after which to go on, as an index has them (or false); how many to look at; whether to
 --         count only; checksum of the job id; the run that they come after, the gate whose slot
---         they need (each false: any)
+--         they need, the creation time where looking through indexes ends (each false: any)
 -- Answers how many match, the creation time and id after which to go on looking (or nil), and the matching runs (see
 -- lib_read), none if they are only counted.
 local statuses, index, queue, group, job = args[1], args[2], args[3], args[4], args[5]
 local limit, after, most, counting, sum, before = args[6], args[7], args[8], args[9], args[10], args[11]
-local gate = args[12]
+local gate, since = args[12], args[13]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
@@ -41,11 +41,16 @@ end
 
 if counting and not job and not group and not before and not gate then return { total(queue), false, rows({}, {}, {}) } end
 
--- When a run was created, if it matches.
+-- Whether a run matches. Read no more of it than is asked for: most of the runs that are looked at do not match.
+local fields = { 's' }
+if queue then fields[#fields + 1] = 'q' end
+if group then fields[#fields + 1] = 'group' end
+if job then fields[#fields + 1] = 'job' end
 local function match(id)
-  local run = call('HMGET', runs .. id, 's', 'm', 'q', 'group', 'job')
-  return wanted[run[1]] and (not queue or queue_of(run[3] or '') == queue) and (not group or run[4] == group)
-    and (not job or run[5] == job) and (run[2] or ''):match('^%d+')
+  local run = call('HMGET', runs .. id, unpack(fields))
+  local place = queue and 3 or 2
+  return wanted[run[1]] and (not queue or queue_of(run[2] or '') == queue) and (not group or run[place] == group)
+    and (not job or run[#fields] == job)
 end
 
 local function answer(ids, following)
@@ -75,7 +80,7 @@ local function look_through(members)
 end
 
 local function newest(key)
-  return call('ZREVRANGEBYLEX', key, after and '(' .. after or '+', '-', 'LIMIT', 0, most)
+  return call('ZREVRANGEBYLEX', key, after and '(' .. after or '+', since and '[' .. since or '-', 'LIMIT', 0, most)
 end
 
 -- The members of a job's score are in order, but cannot be asked for by it: halve them until the next is found.
@@ -95,7 +100,7 @@ end
 local function look_at(all, expected)
   local seen, members, ids, matching = {}, {}, {}, 0
   for _, id in ipairs(all) do
-    local created = not seen[id] and match(id)
+    local created = not seen[id] and match(id) and (call('HGET', runs .. id, 'm') or ''):match('^%d+')
     if created then matching = matching + 1 end
     if created and (not after or greater(after, created .. id)) then members[#members + 1] = created .. id end
     seen[id] = true
