@@ -213,10 +213,19 @@ def test_a_node_says_more_often_that_it_lives_than_it_renews_leases(bench: Bench
     renewed: list[object] = []
     bench.add(seconds=1000)
     bench.link.scheduler()
+    beat, extend = bench.store.beat, bench.store.extend
+
+    def noted_beat(*given: Any, **more: Any) -> int:
+        said.append(given)
+        return beat(*given, **more)
+
+    def noted_extend(*given: Any) -> Any:
+        renewed.append(given)
+        return extend(*given)
+
     with pytest.MonkeyPatch.context() as patch:
-        beat, extend = bench.store.beat, bench.store.extend
-        patch.setattr(bench.store, "beat", lambda *given, **more: (said.append(given), beat(*given, **more))[1])
-        patch.setattr(bench.store, "extend", lambda *given: (renewed.append(given), extend(*given))[1])
+        patch.setattr(bench.store, "beat", noted_beat)
+        patch.setattr(bench.store, "extend", noted_extend)
         for _ in range(12):
             bench.clock.advance(bench.link.heartbeat())
     assert len([given for given in said if given]) == 12
