@@ -52,7 +52,7 @@ class PooledConnections(Connections):
     """The pool of a SQLAlchemy engine; `own` means that only this store uses it."""
 
     def __init__(self, engine: Engine, *, own: bool = True) -> None:
-        self.engine, self.own = engine, own
+        self.engine, self.own, self._closed = engine, own, False
         self.dialect, url = engine.dialect, engine.url
         self.where = without_password(url.render_as_string(hide_password=True))
         self.secrets = tuple(str(secret) for secret in (url.password, url.query.get("password")) if secret)
@@ -68,6 +68,8 @@ class PooledConnections(Connections):
     def give_back(self, connection: Any) -> None:
         connection.info.pop(_AT_WORK, None)
         connection.close()
+        if self._closed:
+            self.close()
 
     def discard(self, connection: Any) -> None:
         if connection.is_valid:
@@ -80,8 +82,10 @@ class PooledConnections(Connections):
         return connection
 
     def close(self) -> None:
+        # Not `engine.dispose()`: a connection that another thread uses now would go back to a pool that nobody closes.
         if self.own:
-            self.engine.dispose()
+            self._closed = True
+            self.engine.pool.dispose()
 
     def leave_to_parent(self) -> None:
         _inherited.append(self.engine.pool)

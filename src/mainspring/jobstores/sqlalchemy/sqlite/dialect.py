@@ -255,13 +255,13 @@ class SQLiteDatabase(Database):
     def _read(self, work: Callable[[StoreTx], T]) -> T:
         try:
             with forks.readers:
-                fairy = self.engine.raw_connection()
-                cursor: sqlite3.Cursor = fairy.driver_connection.cursor()  # type: ignore[union-attr]
+                fairy = self.connections.take()
+                cursor: sqlite3.Cursor = fairy.driver_connection.cursor()
                 try:
                     return work(SQLiteTx(self, cursor))
                 finally:
                     cursor.close()  # a failed statement would keep the next one on the same state of the file
-                    fairy.close()
+                    self.connections.give_back(fairy)
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
 
