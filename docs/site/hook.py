@@ -17,6 +17,9 @@ FOREIGN: Final = re.compile(
     r'<(?:script|img|iframe)[^>]+src="https?://[^"]+"|<link[^>]+stylesheet[^>]+href="https?://[^"]+"'
 )
 
+REST_BOOST: Final = 0.2
+"""How much the reference and the decisions count in a search: they repeat the words of the guides in short pages."""
+
 
 def on_config(config: Any) -> Any:
     """Put the decisions, which are numbered, at the end of the navigation."""
@@ -47,7 +50,9 @@ def _reference() -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Let links to the examples, which are beside docs/ in the repository, lead to their copies in the site."""
+    """Let links to the examples lead to their copies in the site, and let a search find guides before the rest."""
+    if page.file.src_uri.startswith(("reference/", "decisions/")):
+        page.meta["search"] = {"boost": REST_BOOST}
     return markdown.replace("](../examples/", "](examples/")
 
 
