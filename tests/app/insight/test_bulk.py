@@ -47,7 +47,7 @@ def test_an_action_touches_exactly_the_runs_that_were_there_when_it_was_asked_fo
     fill(app, 1200)
     bulk = app.apply("cancel", "status:waiting")
     later = fill(app, 30)
-    assert bulk.wait(LIMIT)
+    assert bulk.wait(10 * LIMIT)  # 1,200 transactions take their time on a busy machine
     assert (bulk.state, bulk.changed, bulk.looked_at) == ("done", 1200, 1200)
     assert {run.id for run in app.find(status="pending", limit=100)} == set(later)
 
