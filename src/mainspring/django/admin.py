@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import display_for_value
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
 from django.utils.html import format_html
@@ -41,6 +42,11 @@ def _each(model_admin: Any, request: Any, rows: Any, verb: str, act: Callable[[A
         model_admin.message_user(request, f"and {len(wrong) - 5} more", messages.ERROR)
 
 
+def _lines(lines: Iterable[str]) -> Any:
+    """Return lines as they are, the long ones wrapped."""
+    return format_html('<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', "\n".join(lines))
+
+
 class RunAdmin(admin.ModelAdmin):
     """A page of runs, which can be looked at and acted on, but not edited."""
 
@@ -50,8 +56,8 @@ class RunAdmin(admin.ModelAdmin):
     list_filter: ClassVar[tuple[str, ...]] = ("cluster",)
     ordering = ("-created", "-id")
     fields: ClassVar[tuple[str, ...]] = (
-        *("id", "name", "func", "arguments", "hook", "status", "group", "cluster", "priority", "attempt_count"),
-        *("created", "run_at", "started", "stopped", "node", "shown_result", "errors", "log"),
+        *("id", "name", "func", "arguments", "shown_hook", "status", "group", "cluster", "priority", "attempt_count"),
+        *("created", "run_at", "shown_start", "stopped", "node", "shown_result", "errors", "log"),
     )
     readonly_fields = fields
 
@@ -88,22 +94,31 @@ class RunAdmin(admin.ModelAdmin):
         parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         return str(truncatechars(", ".join(parts), SHOWN_CHARS))
 
+    @admin.display(description=_("Hook"))
+    def shown_hook(self, run: Any) -> str:
+        """Return the function that is called when the run has ended."""
+        return run.hook or "-"
+
+    @admin.display(description=_("Started"))
+    def shown_start(self, run: Any) -> str:
+        """Return when the last attempt started, as the admin writes times."""
+        return str(display_for_value(run.started, "-"))
+
     @admin.display(description=_("Result"))
     def shown_result(self, run: Any) -> str:
-        """Return the result as text."""
-        text = repr(run.result) if run.status == "succeeded" else str(run.result or "")
-        return str(truncatechars(text, SHOWN_CHARS))
+        """Return the result of a success as text; a failure has its errors."""
+        return str(truncatechars(repr(run.result), SHOWN_CHARS)) if run.status == "succeeded" else "-"
 
     @admin.display(description=_("Errors"))
     def errors(self, run: Any) -> str:
         """Return each failed attempt with its traceback."""
         parts = [f"attempt {error.attempt}: {error}\n{error.traceback}" for error in run.view.errors]
-        return format_html("<pre>{}</pre>", "\n".join(parts)) if parts else run.view.reason or ""
+        return _lines(parts) if parts else run.view.reason or "-"
 
     @admin.display(description=_("Log"))
     def log(self, run: Any) -> str:
         """Return the lines that the run has logged."""
-        return format_html("<pre>{}</pre>", "\n".join(run.view.log)) if run.view.log else ""
+        return _lines(run.view.log) if run.view.log else "-"
 
     @admin.display(description=_("Time taken"))
     def took(self, run: Any) -> str:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin.utils import display_for_value
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
@@ -90,7 +91,10 @@ def test_a_run_is_shown_with_its_arguments_result_and_errors(boss: Client) -> No
     assert "14" in success
     failure = boss.get(page_of("failure", Failure.objects.get().pk)).content.decode()
     assert "ValueError: the shop is closed" in failure
-    assert "Traceback" in failure
+    assert failure.count("Traceback") == 1  # in the errors, not in the result, too
+    started = display_for_value(Failure.objects.get().started, "-")
+    assert f'<div class="readonly">{started}</div>' in failure
+    assert '<div class="readonly">None</div>' not in failure
 
 
 @pytest.mark.usefixtures("history")
