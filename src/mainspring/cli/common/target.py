@@ -164,6 +164,12 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
                     f"there is no file {str(absent)!r}; correct the URL, or start the app once",
                     _own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
                 )
+            if must_exist and app.absent_key is not None:
+                raise CommandFailed(
+                    f"the database is there, and its key file {str(app.absent_key)!r} is not; put it back, or set "
+                    "MAINSPRING_SECRET_KEY to the key of the app: no command makes another one",
+                    command("doctor"),
+                )
             yield app
     except StoreUnavailable as error:
         raise CommandFailed(_text(error), command("doctor"), UNREACHABLE) from error
