@@ -143,7 +143,7 @@ def files_with_apps(folder: Path) -> list[str]:
 def command(words: str) -> str:
     """Return a mainspring command to try next, with the target of this one."""
     context = click.get_current_context(silent=True)
-    where = None if context is None else context.params.get("where")
+    where = None if context is None else context.params.get("where") or context.params.get("file")
     if where is None or without_password(where) != where:
         return f"mainspring {words}"
     return f"mainspring {words} --app {shlex.quote(where)}"
