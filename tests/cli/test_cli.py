@@ -79,6 +79,20 @@ def test_a_wrong_app_is_answered_with_the_right_one(
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]  # to look makes no key and no database
 
 
+@pytest.mark.parametrize("verb", [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"]])
+def test_to_look_at_a_database_whose_key_is_gone_makes_no_other_key(verb: list[str], tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job(print, "interval", hours=1, id="hourly")
+    key = tmp_path / "jobs.db.key"
+    key.rename(tmp_path / "kept")
+    code, text = call(*verb, "--app", url)
+    assert code == 1
+    assert "its key file" in text
+    assert "put it back, or set MAINSPRING_SECRET_KEY" in text
+    assert not key.exists()
+
+
 def test_a_worker_needs_code() -> None:
     code, text = call("worker", "--app", "sqlite:///jobs.db")
     assert code == 2

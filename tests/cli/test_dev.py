@@ -145,7 +145,9 @@ def test_a_second_ctrl_c_does_not_wait_for_started_runs(tmp_path: Path, screens:
     os.killpg(screen.process.pid, signal.SIGINT)
     screen.wait_for(r"waiting up to 10 s for started runs to end; a second Ctrl-C kills them")
     assert screen.interrupt() == 0
-    assert "killing the started runs; they are executed again later" in screen.text
+    # The second Ctrl-C reaches both: the process ends by itself, or is killed by who was first to see it.
+    ends = ("killing the started runs; they are executed again later", "stopping now: other workers take over the runs")
+    assert any(text in screen.text for text in ends)
 
 
 def test_sigterm_through_a_pipe_ends_it_in_order(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.declaring.dependencies import RESOURCE_MARK, inject
@@ -362,6 +363,11 @@ class Mainspring:
     def codec(self) -> Codec:
         """Turns arguments and results into signed bytes."""
         return self._app_store.codec
+
+    @property
+    def absent_key(self) -> Path | None:
+        """The key file that is gone from beside the SQLite database, if the app has no other key; else None."""
+        return self._app_store.absent_key
 
     @property
     def may_import(self) -> bool:

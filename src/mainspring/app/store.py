@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -15,7 +16,7 @@ from mainspring.app.insight.acting import Acting
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
-from mainspring.codec.key_sources import find_keyring
+from mainspring.codec.key_sources import absent_key_file, find_keyring
 from mainspring.core.run import Run
 from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import ConfigurationError, RunCancelled, RunFailed
@@ -140,6 +141,11 @@ class AppStore:
                     keyring = find_keyring(self.keys, url)
                     self._codec = Codec(keyring, name=self.name, allow_pickle=self.allow_pickle, types=self.types)
         return self._codec
+
+    @property
+    def absent_key(self) -> Path | None:
+        """The key file that is gone from beside the SQLite database, if the app has no other key."""
+        return absent_key_file(self.keys, self.url)
 
     @property
     def may_import(self) -> bool:

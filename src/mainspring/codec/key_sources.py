@@ -14,7 +14,7 @@ from mainspring.codec import Keyring
 from mainspring.core.store_urls import sqlite_file, store_scheme
 from mainspring.errors import ConfigurationError
 
-__all__ = ["KEY_VARIABLE", "find_keyring"]
+__all__ = ["KEY_VARIABLE", "absent_key_file", "find_keyring"]
 
 KEY_VARIABLE: Final = "MAINSPRING_SECRET_KEY"
 _LONGEST_FILE_BYTES: Final = 65_536
@@ -44,9 +44,27 @@ def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | N
     return None if database is None else Keyring([_key_beside(database)])
 
 
+def absent_key_file(given: object, url: object) -> Path | None:
+    """Return the key file of a SQLite database that is there without it, if no other key is given; else None.
+
+    Whoever only looks at such a database must not make a key: it would be another than the one that signed.
+    """
+    if given is not None or os.environ.get(KEY_VARIABLE) is not None or not isinstance(url, str):
+        return None
+    database = sqlite_file(url)
+    if database is None or not database.is_file() or not database.stat().st_size:
+        return None
+    path = _path_beside(database)
+    return None if os.path.lexists(path) else path
+
+
+def _path_beside(database: Path) -> Path:
+    return database.with_name(database.name + ".key")
+
+
 def _key_beside(database: Path) -> str:
     """Read the key file of a database, or make it, readable by its owner only; many processes may do so at once."""
-    path = database.with_name(database.name + ".key")
+    path = _path_beside(database)
     for _ in range(2):
         try:
             key = _read_private(path)

@@ -207,13 +207,13 @@ def complaint_about(func: Callable[..., Any], positional: int, names: tuple[str,
 def _shortened(signature: inspect.Signature) -> inspect.Signature:
     """Return a signature to show: without the result, and without defaults that are long or may hold secrets."""
     shown = [
-        p.replace(default=_Left()) if p.default is not p.empty and len(repr(p.default)) > SHOWN_DEFAULT_CHARS else p
+        p.replace(default=_Ellipsis()) if p.default is not p.empty and len(repr(p.default)) > SHOWN_DEFAULT_CHARS else p
         for p in signature.parameters.values()
     ]
     return signature.replace(parameters=shown, return_annotation=signature.empty)
 
 
-class _Left:
+class _Ellipsis:
     """Stands for a default that is not shown."""
 
     def __repr__(self) -> str:

@@ -431,7 +431,7 @@ def test_a_signal_waits_for_people_and_its_queue_for_nobody(app: Mainspring) -> 
     add_run(app.store, "s", queue="!signal")
     assert said(app, "s") == "[waiting] Waits for somebody to give the signal that it stands for."
     assert app.explain("queue:!signal").state == "held"
-    assert app.explain().state == "well"
+    assert app.explain().state == "idle"
 
 
 @LOCAL

@@ -143,7 +143,7 @@ def files_with_apps(folder: Path) -> list[str]:
 def command(words: str) -> str:
     """Return a mainspring command to try next, with the target of this one."""
     context = click.get_current_context(silent=True)
-    where = None if context is None else context.params.get("where")
+    where = None if context is None else context.params.get("where") or context.params.get("file")
     if where is None or without_password(where) != where:
         return f"mainspring {words}"
     return f"mainspring {words} --app {shlex.quote(where)}"
@@ -163,6 +163,12 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
                 raise CommandFailed(
                     f"there is no file {str(absent)!r}; correct the URL, or start the app once",
                     _own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
+                )
+            if must_exist and app.absent_key is not None:
+                raise CommandFailed(
+                    f"the database is there, and its key file {str(app.absent_key)!r} is not; put it back, or set "
+                    "MAINSPRING_SECRET_KEY to the key of the app: no command makes another one",
+                    command("doctor"),
                 )
             yield app
     except StoreUnavailable as error:
