@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from statistics import quantiles
 from typing import Any
 
-from mainspring import Mainspring
+from mainspring import Mainspring, current_run
+from mainspring.core.run import Run
 from mainspring.jobstores.base import JobStore
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.store_link import StoreLink
@@ -36,21 +37,23 @@ STAGES = {
     "awake": "worker: from listener to claims",
     "asked": "worker: what to claim",
     "claimed": "store: claim",
-    "handed": "worker: find function, hand over",
-    "started": "worker: loop to thread",
+    "started": "worker: hand over to a thread",
 }
 """The moments at which a stage ends, in order, and the stage that ends there."""
 
 app = Mainspring(os.environ.get("BENCH_URL"), secret_key="a key for the benchmark, and for nothing else")
 moments: dict[str, int] = {}
 """When each moment was last reached in this process, in nanoseconds of the monotonic clock."""
+claims: dict[str, dict[str, int]] = {}
+"""The moments before each run was claimed, by its id."""
 calls: list[dict[str, int]] = []
 
 
 @app.task
 def work(number: int) -> None:
     """Note when the function of the call starts, and what came before it."""
-    calls.append({**moments, "number": number, "started": time.monotonic_ns()})
+    started = time.monotonic_ns()
+    calls.append({**claims[current_run().id], "number": number, "started": started})
 
 
 def note(owner: type, method: str, *, before: str = "", after: str = "") -> None:
@@ -75,7 +78,13 @@ def serve() -> None:
     note(WorkerTick, "look_everywhere", before="heard")
     note(WorkerTick, "claims", before="awake")
     note(store, "claim", before="asked", after="claimed")
-    note(StoreLink, "_submit", after="handed")
+    begin = StoreLink.begin
+
+    def noted(link: StoreLink, runs: Sequence[Run]) -> None:
+        claims.update((run.id, dict(moments)) for run in runs)
+        begin(link, runs)
+
+    StoreLink.begin = noted  # type: ignore[method-assign]
     app.start(work=True)
     print("ready", flush=True)
     sys.stdin.read()
