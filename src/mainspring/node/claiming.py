@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +58,8 @@ class WorkerTick:
         self._pause = 0.0
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
+        self.claimed = 0
+        """How many runs this tick has claimed."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
@@ -70,19 +72,19 @@ class WorkerTick:
         """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves its queue."""
         if queue_of(lane) not in self.link.node.served_queues:
             return
-        self._note((lane,), at)
+        self._note([(lane,)], at)
         self.link.wake_worker()
 
-    def _note(self, lanes: Iterable[str], at: int) -> None:
+    def _note(self, lanes: Iterable[Sequence[str]], at: int) -> None:
         # Several threads write this: do not overwrite an earlier instant with a later one.
         with self._looking:
-            for lane in lanes:
-                self._look_at[lane] = min(at, self._look_at.get(lane, at))
+            for some in lanes:
+                for lane in some:
+                    self._look_at[lane] = min(at, self._look_at.get(lane, at))
 
     def look_everywhere(self) -> None:
         """Look into all lanes at the next tick, or a moment later if other nodes were faster several times."""
-        for lanes in self.link.node.lanes.values():
-            self._note(lanes, self._not_before)
+        self._note(self.link.node.lanes.values(), self._not_before)
 
     def waits(self, lane: str | None = None) -> bool:
         """Return True if a run is known to wait in the lane (or any) for a slot."""
@@ -159,8 +161,7 @@ class WorkerTick:
         try:
             if report.result is Result.REFUSED:
                 return drop(report.run, self._settler.reason_for(report.run), now)
-            chance = 0.0 if report.result is Result.RETURNED else self.link.node.clock.random()
-            return conclude(report, now, chance)
+            return conclude(report, now, self.link.node.clock.random())
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise
@@ -194,12 +195,13 @@ class WorkerTick:
             claimed = link.store.claim(wants, node=node.id, token=token, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
-            self._note(lanes, 0)
+            self._note([lanes], 0)
             raise
         link.observe(claimed.now, asked)
         self._note_next(wants, claimed)
         self._pace_hints(claimed)
         if claimed.runs:
+            self.claimed += len(claimed.runs)
             link.begin(claimed.runs)
         wants, delay = self._wants()
         return 0.0 if wants else delay
@@ -258,7 +260,7 @@ class WorkerTick:
         full = [sum(map(taken.__getitem__, lanes)) >= limit for lanes, limit in wants]
         later = max(next_at, claimed.now + int(LOOK_AGAIN_SECONDS * SECOND)) if any(full) else next_at
         for (lanes, _), is_full in zip(wants, full, strict=True):
-            self._note(lanes, next_at if is_full else later)
+            self._note([lanes], next_at if is_full else later)
 
     def _pace_hints(self, claimed: ClaimedRuns) -> None:
         """If a hint wakes a whole fleet for one run, let nodes that find nothing come a little later next time."""

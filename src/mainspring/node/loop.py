@@ -24,7 +24,11 @@ Tick = Callable[[], float]
 
 
 class Loop:
-    """Runs ticks on one thread. After a tick fails, `failed` returns the delay until its next try."""
+    """Runs ticks on one thread. After a tick fails, `failed` returns the delay until its next try.
+
+    A thread that has a reason to wake the loop may call the ticks itself (`call_now`), which saves the time until the
+    loop's own thread is awake. Only one thread calls ticks at a time.
+    """
 
     def __init__(
         self,
@@ -45,14 +49,56 @@ class Loop:
         self._wake = clock.wake()
         self._woken = [True] * len(self._ticks)
         self._due = [0.0] * len(self._ticks)
+        self._stepping = threading.Lock()
+        self._stepper: threading.Thread | None = None
+        """The thread that calls ticks now, and holds that lock."""
+        self._sleeps_until = 0.0
         self._thread: threading.Thread | None = None
 
     def wake(self, tick: Tick | None = None) -> None:
         """Call one tick, or all, as soon as possible; any thread may ask."""
+        self._mark(tick)
+        self._wake.set()
+
+    def _mark(self, tick: Tick | None) -> None:
         for index, known in enumerate(self._ticks):
             if tick is None or known == tick:
                 self._woken[index] = True
-        self._wake.set()
+
+    def call_within(self, tick: Tick, seconds: float) -> None:
+        """Let the loop call one tick in so many seconds at the latest; `keep_time` has to follow."""
+        if not self._stepping.acquire(blocking=False):
+            self.wake(tick)  # it may be at work, and would sleep as long as it likes after that
+            return
+        try:
+            index = self._ticks.index(tick)
+            self._due[index] = min(self._due[index], self._clock.monotonic() + seconds)
+        finally:
+            self._stepping.release()
+
+    def call_now(self, tick: Tick) -> None:
+        """Call one tick: on this thread, unless the loop's own thread calls some; `keep_time` has to follow."""
+        self._mark(tick)
+        if not self._stepping.acquire(blocking=False):
+            self._wake.set()
+            return
+        try:
+            if not self._finished():
+                self._step()
+        finally:
+            self._stepping.release()
+
+    def keep_time(self) -> None:
+        """Wake the loop's own thread if it would sleep for too long now."""
+        if min(self._due) < self._sleeps_until:
+            self._wake.set()
+
+    def _step(self) -> float:
+        self._stepper = threading.current_thread()
+        try:
+            return self.step()
+        finally:
+            self._stepper = None
 
     def step(self) -> float:
         """Call the ticks that are due; return the seconds until the next one is."""
@@ -84,7 +130,9 @@ class Loop:
         home = os.getpid()
         while not self._finished():
             self._wake.clear()
-            delay = self.step()
+            with self._stepping:
+                delay = self._step()
+                self._sleeps_until = self._clock.monotonic() + delay
             leave_if_forked(home)  # a trigger or a back-off function of the user's may have forked
             if delay > 0 and not self._finished():
                 self._wake.wait(delay)
@@ -99,9 +147,11 @@ class Loop:
             self.run()
 
     def join(self) -> None:
-        """Wait until the loop has ended."""
-        if self._thread is not None and self._thread is not threading.current_thread():
+        """Wait until the loop has ended, unless a tick asks for it."""
+        if self._thread is not None and threading.current_thread() not in (self._thread, self._stepper):
             self._thread.join()
+            with self._stepping:  # another thread may be calling the ticks
+                pass
 
 
 def _is_death(error: BaseException) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.errors import StoreUnavailable, is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.executors.current_run import RunNotes
+from mainspring.executors.forks import leave_if_forked
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.locks import free_in_children
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from mainspring.node.node import Node
 
 __all__ = ["StoreLink"]
+
+HINT_SECONDS: Final = 0.05
+"""After a hint that brought runs, look for due jobs within this many seconds: the hint may be about a new job, too."""
 
 log = logging.getLogger("mainspring.node")
 
@@ -375,7 +380,7 @@ class StoreLink:
             self._listen()
 
     def _listen(self) -> None:
-        cursor = 0
+        cursor, home = 0, os.getpid()
         pause = self.node.clock.wake()
         deaf = False
         while not (self.node.draining or self.leaving):
@@ -389,7 +394,23 @@ class StoreLink:
                 continue
             if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
                 cursor, deaf = changed, False
-                self.wake()
+                self._follow_hint()
+                leave_if_forked(home)  # a trigger of the user's may have forked
+
+    def _follow_hint(self) -> None:
+        """Claim the runs, and fire the jobs, that a hint of the store may be about.
+
+        It does not say what it is about. If there were runs to claim, it was most likely they; so look for due jobs a
+        moment later, together with further hints.
+        """
+        before = self.worker.claimed
+        self.worker.look_everywhere()
+        self.work.call_now(self.worker.claims)
+        if self.worker.claimed == before:
+            self.work.call_now(self.scheduler)
+        else:
+            self.work.call_within(self.scheduler, HINT_SECONDS)
+        self.work.keep_time()
 
     def look_for_losses(self) -> None:
         """Check whether the store has lost data; if so, add the declared schedules again."""
