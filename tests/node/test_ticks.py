@@ -11,7 +11,7 @@ from mainspring import events
 from mainspring.core.instants import SECOND
 from mainspring.core.run import BY_HAND_PREFIX, Outcome, Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.base import Hold, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.testing.clock import VirtualClock
@@ -215,8 +215,17 @@ def test_a_node_says_more_often_that_it_lives_than_it_renews_leases(bench: Bench
     bench.link.scheduler()
     with pytest.MonkeyPatch.context() as patch:
         beat, extend = bench.store.beat, bench.store.extend
-        patch.setattr(bench.store, "beat", lambda *given, **more: (said.append(given), beat(*given, **more))[1])
-        patch.setattr(bench.store, "extend", lambda *given: (renewed.append(given), extend(*given))[1])
+
+        def noted_beat(*given: Any, **more: Any) -> int:
+            said.append(given)
+            return beat(*given, **more)
+
+        def noted_extend(*given: Any) -> list[Hold]:
+            renewed.append(given)
+            return extend(*given)
+
+        patch.setattr(bench.store, "beat", noted_beat)
+        patch.setattr(bench.store, "extend", noted_extend)
         for _ in range(12):
             bench.clock.advance(bench.link.heartbeat())
     assert len([given for given in said if given]) == 12
