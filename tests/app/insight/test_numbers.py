@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core import searching
 from mainspring.core.failures import in_common
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.values import NodeInfo, word_seconds
@@ -207,3 +209,20 @@ def test_errors_are_counted_after_their_runs_are_gone(app: Mainspring) -> None:
     assert (group.key, group.type, group.place, group.count) == (key, "ValueError", "test_numbers.py:torn", 3)
     assert group.runs == []
     assert sum(number for _, number in group.counted) == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_search_that_has_to_walk_stops_and_goes_on_if_asked(
+    make_app: MakeApp, tmp_path: Path, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db" if kind == "sqlite" else request.getfixturevalue("redis_server").url
+    app = make_app(url, name="walks", secret_key="k" * 32)
+    rare = app.as_task(fine).options(queue="rare").enqueue(1)
+    for number in range(9):
+        app.as_task(fine).options(queue="usual").enqueue(number)
+    monkeypatch.setattr(searching, "MOST_RUNS_SEARCHED", 5)
+    page = app.search("queue:rare", limit=3)
+    assert (page.runs, page.complete, page.looked_through) == ([], False, 5)
+    page = app.search("queue:rare", limit=3, after=page.next)
+    assert ([run.id for run in page.runs], page.complete) == ([rare.id], True)
+    assert [run.id for run in app.search("queue:rare", most=None).runs] == [rare.id], "nobody limits it"
