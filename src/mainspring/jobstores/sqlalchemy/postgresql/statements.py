@@ -10,7 +10,7 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, Level, queues_of
+from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, WITH_LEVELS, Level, Look, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
@@ -42,6 +42,35 @@ _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
 _BY_TIME: Final = attrgetter("run_at", "id")
 _CLAIMED: Final = ", ".join(CLAIMED)
+_DUE_AT: Final = (
+    "FROM {{runs}} WHERE status = 'pending' AND at_gate IS NULL AND lane = waiting.name AND priority = %(priority)s"
+    " AND run_at {} ORDER BY run_at"
+)
+_LANES: Final = "unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL"
+# Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
+_TAKE: Final = f"""
+UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
+       node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
+       unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
+ WHERE ctid = ANY(ARRAY(
+       SELECT first.ctid FROM {_LANES} (
+              SELECT ctid, run_at {_DUE_AT.format("<= %(now)s")} LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
+        ORDER BY first.run_at LIMIT %(limit)s))
+RETURNING {_CLAIMED}"""
+# These see the runs as they were before: if the claim is full, leave out as many as it takes.
+_TAKE_AND_LOOK: Final = f"""{_TAKE},
+    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("<= %(now)s")} LIMIT %(limit)s + 1) AS first
+      ORDER BY first.run_at OFFSET %(limit)s LIMIT 1),
+    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("> %(now)s")} LIMIT 1) AS first
+      ORDER BY first.run_at LIMIT 1)"""
+_LOOK: Final = f"""{WITH_LEVELS % ("SELECT unnest(%(lanes)s::text[]) AS name", *["IS NULL"] * 3)}
+SELECT {_NOW}, ARRAY(SELECT name FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
+       ARRAY(SELECT allowed FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
+       EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s)),
+       found.*, held.*
+  FROM (SELECT COALESCE(array_agg(lane), '{{{{}}}}'), COALESCE(array_agg(priority), '{{{{}}}}'),
+               COALESCE(array_agg(run_at), '{{{{}}}}') FROM first WHERE run_at IS NOT NULL) AS found
+  LEFT JOIN (SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = %(token)s) AS held ON true"""
 _PLAIN: Final = "AND stored.followed = 0 AND stored.at_gate IS NULL"
 _TYPES: Final = {
     **dict.fromkeys(("payload", "state", "live", "frame", "info", "cells"), "bytea"),
@@ -109,50 +138,40 @@ class PostgreSQLTx(StoreTx):
             f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
 
-    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
-        runs, limits = self.database.names["runs"], self.database.names["queues"]
-        rows = self._fetch(
-            f"SELECT {_NOW}, ARRAY(SELECT name FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
-            f" ARRAY(SELECT allowed FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
-            f" EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL"
-            "            AND lane = ANY(%(lanes)s)),"
-            f" held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
-            f" {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
-            {"token": token, "lanes": lanes, "queues": queues_of(lanes)},
-        )
-        now, names, allowed, gated = rows[0][:4]
-        return now, dict(zip(names, allowed, strict=True)), gated, [row[4:] for row in rows if row[4] is not None]
+    def look(self, token: str, lanes: list[str]) -> Look:
+        params = {"token": token, "lanes": lanes, "queues": queues_of(lanes)}
+        rows = self._fetch(self.texts[_LOOK], params)
+        now, names, allowed, gated, *levels = rows[0][:7]
+        held = [row[7:] for row in rows if row[7] is not None]
+        return Look(now, dict(zip(names, allowed, strict=True)), gated, held, list(zip(*levels, strict=True)))
 
     def pairs(self, levels: list[Level]) -> list[Any]:
         return [[lane for lane, _ in levels], [priority for _, priority in levels]]
 
-    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many lanes, take a
-        # page at a time, so as not to lock all due runs of each.
-        runs = self.database.names["runs"]
-        # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
-        statement = f"""
-        UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
-               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
-               unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
-         WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
-                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND at_gate IS NULL
-                         AND lane = waiting.name AND priority = %(priority)s AND run_at <= %(now)s
-                       ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
-                ORDER BY first.run_at LIMIT %(limit)s))
-        RETURNING {_CLAIMED}
-        """
-        params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
-        taken: list[RunRow] = []
+    def take(
+        self, lanes: list[str], priority: int, room: int, terms: Terms
+    ) -> tuple[list[RunRow], list[int] | None]:
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
+        node, token, until, now = terms
+        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority}
+        if len(lanes) <= FEW_LANES:
+            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "limit": room, "page": room})
+            taken = sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
+            if not rows:
+                return taken, None
+            due, later = rows[0][-2:]
+            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            return taken, [at for at in (due if len(rows) >= room else None, later) if at is not None]
+        # Take a page of each lane at a time, so as not to lock all due runs of each.
+        taken = []
         while lanes and (left := room - len(taken)) > 0:
             page = left if len(lanes) <= FEW_LANES else -(-2 * left // len(lanes))
-            wanted = {"lanes": lanes, "priority": priority, "limit": left, "page": page}
-            some = [claimed_row(row, terms) for row in self._fetch(statement, params | wanted)]
+            rows = self._fetch(self.texts[_TAKE], {**params, "lanes": lanes, "limit": left, "page": page})
+            some = [claimed_row(row, terms) for row in rows]
             taken += some
             number = Counter(run.lane for run in some)
             lanes = [lane for lane in lanes if number[lane] >= page] if page < left else []
-        return sorted(taken, key=_BY_TIME)
+        return sorted(taken, key=_BY_TIME), None
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
