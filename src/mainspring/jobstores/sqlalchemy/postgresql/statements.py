@@ -15,6 +15,7 @@ from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
     CLAIMED,
+    FRESH,
     INSERTED,
     NEXT_ATTEMPT,
     PLACED,
@@ -23,7 +24,9 @@ from mainspring.jobstores.sqlalchemy.runs import (
     Terms,
     claimed_row,
     ends,
+    fresh_row,
     inserted_row,
+    is_fresh,
     placed_row,
     plain,
     unkeyed,
@@ -83,6 +86,14 @@ _TYPES: Final = {
 }
 
 
+_OF_FRESH: Final = {"status": "'pending'", "attempt": "0", "cancelling": "0"}
+_FRESH_VALUES: Final = ", ".join([*(f"%b::{_TYPES.get(name, 'text')}" for name in FRESH), *_OF_FRESH.values()])
+_ADD_ONE: Final = (
+    f"INSERT INTO {{runs}} ({', '.join((*FRESH, *_OF_FRESH))}) SELECT {_FRESH_VALUES} WHERE NOT EXISTS"
+    f" (SELECT 1 FROM {{gone}} WHERE id = %b::text AND expires_at > {_CLOCK} + %b::bigint) ON CONFLICT DO NOTHING"
+)
+
+
 class PostgreSQLTx(StoreTx):
     """A transaction on a pooled connection, or a single statement."""
 
@@ -116,6 +127,8 @@ class PostgreSQLTx(StoreTx):
     # -- runs --------------------------------------------------------------------------------------------------
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        if all(map(is_fresh, runs)):
+            return self._add_fresh(runs)
         if not unkeyed(runs):
             return super().add_runs(runs)
         columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
@@ -125,9 +138,24 @@ class PostgreSQLTx(StoreTx):
         self.stirred |= any(run.status == "pending" for run in runs)
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
+    def _add_fresh(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        self.stirred = True
+        if len(runs) == 1:
+            run_id = runs[0].id
+            row = (*fresh_row(runs[0]), run_id, self.database.shift)
+            self.cursor.execute(self.texts[_ADD_ONE], row)
+            return {run_id: run_id if self.cursor.rowcount else ""}
+        rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
+        found = self._fetch(*self._insert_new(FRESH, [rows[run_id] for run_id in sorted(rows)]))
+        answers: dict[str, str | None] = dict.fromkeys(rows, "")
+        answers.update((run_id, run_id) for (run_id,) in found)
+        return answers
+
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
         values, source, params = _source(columns, rows)
         given = dict(zip(columns, values, strict=True))
+        if columns is FRESH:
+            given |= _OF_FRESH
         where = ""
         if winners:  # fired runs: each goes with its job's step, and its lease begins now
             where = f"{given.pop('fired_by')} IN ({winners}) AND "
