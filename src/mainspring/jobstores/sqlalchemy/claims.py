@@ -101,8 +101,6 @@ _LEASE: Final = (
     f"UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT}, node = ?, token = ?, lease_until = ?,"
     " claimed_at = ? WHERE id {in}"
 )
-_BY_TIME: Final = itemgetter(CLAIMED.index("run_at"), CLAIMED.index("id"))
-_LANE: Final = CLAIMED.index("lane")
 
 
 class ClaimVerbs(GateVerbs):
@@ -209,9 +207,7 @@ class ClaimVerbs(GateVerbs):
         """Return levels as the parameters of `{levels}`."""
         return [self.many(levels)]
 
-    def take(
-        self, lanes: list[str], priority: int, room: int, terms: Terms
-    ) -> tuple[list[RunRow], list[int] | None]:
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked.
 
         Return with them when the next ones of these levels can be had, or None if that was not asked.
@@ -245,21 +241,33 @@ class ClaimVerbs(GateVerbs):
         return runs
 
     def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        """Lock due runs that stand at no gate; read at first only as many of each lane as are probably needed."""
+        """Lock the most urgent due runs that stand at no gate."""
+        return [claimed_row(row, terms) for row in self.best_due(CLAIMED, lanes, priority, room, terms[3])]
+
+    def best_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
+    ) -> list[Sequence[Any]]:
+        """Read the most urgent due runs; at first only as many of each lane as are probably needed."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
+        by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
         while lanes:
-            for lane in lanes:
-                found[lane] = self.table(CLAIMED, _DUE[False], lane, priority, terms[3], page)
-            best = sorted(chain.from_iterable(found.values()), key=_BY_TIME)[:room]
+            found |= self.first_due(columns, lanes, priority, now, page)
+            best = sorted(chain.from_iterable(found.values()), key=by_time)[:room]
             if page == room:
                 break
             # If all runs of a lane's page are among the best, the lane may have more of them.
-            among = Counter(row[_LANE] for row in best)
+            among = Counter(row[lane_at] for row in best)
             lanes = [lane for lane in lanes if among[lane] == page]
             page = room
-        return [claimed_row(row, terms) for row in best]
+        return best
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        """Lock and read the first due runs of each lane that stand at no gate."""
+        return {lane: self.table(columns, _DUE[False], lane, priority, now, page) for lane in lanes}
 
 
 def queues_of(lanes: Iterable[str]) -> list[str]:

@@ -116,9 +116,10 @@ def fresh_row(run: RunRow) -> Row:
 def is_fresh(run: RunRow) -> bool:
     """Return True if a run was just enqueued, comes after no other, and has neither a unique key nor a gate."""
     return (
-        run.status == "pending" and run.unique is run.gate is run.job_id is run.live is run.node is None
-        and run.token is run.lease_until is run.owner is run.finished_at is run.refused is None
-        and not (run.attempt or run.after or run.cancelling or run.waits or run.followed)
+        run.status == "pending" and not (run.attempt or run.after or run.cancelling or run.waits or run.followed)
+        and run.unique is None and run.gate is None and run.job_id is None and run.live is None and run.node is None
+        and run.token is None and run.lease_until is None and run.owner is None and run.finished_at is None
+        and run.refused is None
     )  # fmt: skip
 
 

@@ -176,9 +176,7 @@ class PostgreSQLTx(StoreTx):
     def pairs(self, levels: list[Level]) -> list[Any]:
         return [[lane for lane, _ in levels], [priority for _, priority in levels]]
 
-    def take(
-        self, lanes: list[str], priority: int, room: int, terms: Terms
-    ) -> tuple[list[RunRow], list[int] | None]:
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
         node, token, until, now = terms
         params = {"node": node, "token": token, "until": until, "now": now, "priority": priority}
