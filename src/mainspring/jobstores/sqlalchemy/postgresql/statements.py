@@ -49,7 +49,11 @@ _DUE_AT: Final = (
     "FROM {{runs}} WHERE status = 'pending' AND at_gate IS NULL AND lane = waiting.name AND priority = %(priority)s"
     " AND run_at {} ORDER BY run_at"
 )
-_LANES: Final = "unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL"
+_PLACE: Final = ("id", "run_at", "lane")
+_LANES: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page) CROSS JOIN LATERAL"
+_FIRST: Final = f"""
+SELECT first.* FROM {_LANES} (
+       SELECT {", ".join(_PLACE)} {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page) AS first"""
 # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
 _TAKE: Final = f"""
 UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
@@ -57,7 +61,7 @@ UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
        unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
  WHERE ctid = ANY(ARRAY(
        SELECT first.ctid FROM {_LANES} (
-              SELECT ctid, run_at {_DUE_AT.format("<= %(now)s")} LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
+              SELECT ctid, run_at {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page FOR UPDATE SKIP LOCKED) AS first
         ORDER BY first.run_at LIMIT %(limit)s))
 RETURNING {_CLAIMED}"""
 # These see the runs as they were before: if the claim is full, leave out as many as it takes.
@@ -179,25 +183,36 @@ class PostgreSQLTx(StoreTx):
     def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
         node, token, until, now = terms
-        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority}
+        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
         if len(lanes) <= FEW_LANES:
-            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "limit": room, "page": room})
-            taken = sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
+            pages = [room] * len(lanes)
+            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "pages": pages})
+            runs = sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
             if not rows:
-                return taken, None
+                return runs, None
             due, later = rows[0][-2:]
             # Due runs are left only if the claim was full; otherwise other nodes have them.
-            return taken, [at for at in (due if len(rows) >= room else None, later) if at is not None]
-        # Take a page of each lane at a time, so as not to lock all due runs of each.
-        taken = []
-        while lanes and (left := room - len(taken)) > 0:
-            page = left if len(lanes) <= FEW_LANES else -(-2 * left // len(lanes))
-            rows = self._fetch(self.texts[_TAKE], {**params, "lanes": lanes, "limit": left, "page": page})
-            some = [claimed_row(row, terms) for row in rows]
-            taken += some
-            number = Counter(run.lane for run in some)
-            lanes = [lane for lane in lanes if number[lane] >= page] if page < left else []
-        return sorted(taken, key=_BY_TIME), None
+            return runs, [at for at in (due if len(rows) >= room else None, later) if at is not None]
+        # Look first how many runs of each lane are wanted, so as not to lock all due runs of each.
+        runs = []
+        while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
+            wanted = Counter(row[2] for row in best)
+            rows = self._fetch(self.texts[_TAKE], {**params, "lanes": list(wanted), "pages": list(wanted.values())})
+            runs += [claimed_row(row, terms) for row in rows]
+            if not rows or len(runs) >= room:  # if others were quicker, look for more
+                break
+        return sorted(runs, key=_BY_TIME), None
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        if columns is not _PLACE:
+            return super().first_due(columns, lanes, priority, now, page)
+        found: dict[str, list[Row]] = {lane: [] for lane in lanes}
+        params = {"lanes": lanes, "pages": [page] * len(lanes), "priority": priority, "now": now}
+        for row in self._fetch(self.texts[_FIRST], params):
+            found[row[2]].append(row)
+        return found  # type: ignore[return-value]
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
