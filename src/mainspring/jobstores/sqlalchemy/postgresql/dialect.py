@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import secrets
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -111,7 +111,9 @@ class PostgreSQLDatabase(ServerDatabase):
         """
         if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
             return super().settle(outcomes)
-        written: Container[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
+        written: Collection[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
+        if len(written) == len(outcomes):
+            return Answers([True] * len(outcomes))
         left = [each for each in outcomes if each.run.id not in written]
         answers = super().settle(left) if left else Answers()
         more = {each.run.id for each, accepted in zip(left, answers, strict=True) if accepted}

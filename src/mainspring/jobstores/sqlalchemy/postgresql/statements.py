@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -253,12 +254,12 @@ class PostgreSQLTx(StoreTx):
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id, followed, at_gate, {self.texts[AWAITED]} > {_NOW} FROM ended
+        SELECT id, {self.texts[AWAITED]} > {_NOW}{"" if only else ", followed, at_gate"} FROM ended
         """
         found = self._fetch(statement, {**params, "slot": self.database.slot})
         if found:
-            self.ended, self.awaited = True, bool(found[0][3])
-        return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
+            self.ended, self.awaited = True, bool(found[0][1])
+        return dict.fromkeys([row[0] for row in found], (0, None)) if only else {row[0]: row[2:] for row in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
         # The rows are locked in the order of the materialized ids. The planner knows nothing of a flow that was just
@@ -409,22 +410,30 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
 
     A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
     """
-    values, arrays, names = [], [], []
+    varying: list[bool] = []
     params: dict[str, Any] = {}
-    for number, (column, given) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
-        param, kind = f"{name}_{column}", _TYPES.get(column, "text")
-        if number and given.count(given[0]) == len(given):
-            values.append(f"%({param})b::{kind}")
-            params[param] = given[0]
-        else:
-            values.append(f"{name}.{column}")
+    for column, given in zip(columns, zip(*rows, strict=True), strict=True):
+        varies = not varying or given.count(given[0]) < len(given)  # the first is the key
+        varying.append(varies)
+        params[f"{name}_{column}"] = list(given) if varies and len(given) > 1 else given[0]
+    values, source = _source_text(tuple(columns), tuple(varying), len(rows) > 1, name)
+    return list(values), source, params
+
+
+@lru_cache(1000)
+def _source_text(
+    columns: tuple[str, ...], varying: tuple[bool, ...], many: bool, name: str
+) -> tuple[tuple[str, ...], str]:
+    values, arrays, names = [], [], []
+    for column, varies in zip(columns, varying, strict=True):
+        param = f"%({name}_{column})b::{_TYPES.get(column, 'text')}"
+        values.append(f"{name}.{column}" if varies else param)
+        if varies:
             names.append(column)
-            arrays.append(f"%({param})b::{kind}[]")
-            params[param] = list(given)
-    if len(rows) > 1:
-        return values, f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})", params
-    params[f"{name}_{columns[0]}"] = rows[0][0]
-    return values, f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})", params
+            arrays.append(f"{param}[]")
+    if many:
+        return tuple(values), f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})"
+    return tuple(values), f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})"
 
 
 def _sets(columns: Sequence[Set], rows: Sequence[Row]) -> tuple[dict[str, str], str, str, dict[str, Any]]:
