@@ -49,7 +49,7 @@ class Connections(ABC):
         """Give up the connections after a fork: they are the parent's."""
 
 
-class _Kept:
+class _SpareConnection:
     """A connection out of the pool that goes from caller to caller without going through the pool."""
 
     __slots__ = ("_connections", "driver_connection", "fairy", "taken_at", "used_at")
@@ -81,7 +81,7 @@ class PooledConnections(Connections):
         self.where = without_password(url.render_as_string(hide_password=True))
         self.secrets = tuple(str(secret) for secret in (url.password, url.query.get("password")) if secret)
         self._most = MOST_KEPT if own and type(engine.pool) is QueuePool else 0
-        self._kept: list[_Kept] = []
+        self._kept: list[_SpareConnection] = []
         self._asking = 0  # how many threads wait for the pool
         self._lock = threading.Lock()
 
@@ -96,12 +96,12 @@ class PooledConnections(Connections):
         try:
             if kept is not None:
                 kept.fairy.close()
-            return _Kept(self, self.engine.raw_connection())
+            return _SpareConnection(self, self.engine.raw_connection())
         finally:
             with self._lock:
                 self._asking -= 1
 
-    def keep(self, kept: _Kept) -> None:
+    def keep(self, kept: _SpareConnection) -> None:
         """Keep a connection for the next caller; give it back to the pool if a thread waits for that."""
         kept.used_at = time.monotonic()
         with self._lock:
