@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want, queue_of
@@ -25,10 +25,28 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
 from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
-__all__ = ["FEW_LANES", "STARTING_KEY", "ClaimVerbs", "Level", "cancel", "extend", "lapsed", "queues_of"]
+__all__ = [
+    "FEW_LANES", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Level", "Look", "cancel", "extend", "lapsed",
+    "queues_of",
+]  # fmt: skip
 
 Level = tuple[str, int]
 """A lane and a priority at which runs wait in it."""
+
+
+class Look(NamedTuple):
+    """What a claim sees before it takes anything."""
+
+    now: int
+    limits: dict[str, int]
+    """The limits of queues that have one."""
+    gated: bool
+    """Whether runs wait at gates."""
+    held: list[Row]
+    """The runs that the token holds already."""
+    levels: list[tuple[str, int, int]] | None = None
+    """Each level with the time of its first run; None if that was not asked."""
+
 
 STARTING_KEY: Final = ">"
 """A unique key that begins with this lasts only until its run starts."""
@@ -39,7 +57,7 @@ FEW_LANES: Final = 4
 _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
 # Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
 # max: PostgreSQL may compute them by reading all waiting runs.
-_LEVELS: Final = """
+WITH_LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
 level(lane, priority) AS (
     SELECT wanted.name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
@@ -55,8 +73,9 @@ first(lane, priority, run_at) AS (
                                 AND r.lane = level.lane AND r.priority = level.priority
                               ORDER BY r.run_at LIMIT 1)
       FROM level WHERE priority IS NOT NULL)
-SELECT lane, priority, run_at FROM first WHERE run_at IS NOT NULL
 """
+"""Tells the first run of each level of the wanted lanes, of those at gates or of the others."""
+_LEVELS: Final = f"{WITH_LEVELS}SELECT lane, priority, run_at FROM first WHERE run_at IS NOT NULL"
 _AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
 _LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
 _LEVELS_OF_MANY: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
@@ -82,8 +101,6 @@ _LEASE: Final = (
     f"UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT}, node = ?, token = ?, lease_until = ?,"
     " claimed_at = ? WHERE id {in}"
 )
-_BY_TIME: Final = itemgetter(CLAIMED.index("run_at"), CLAIMED.index("id"))
-_LANE: Final = CLAIMED.index("lane")
 
 
 class ClaimVerbs(GateVerbs):
@@ -92,23 +109,30 @@ class ClaimVerbs(GateVerbs):
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> tuple[int, list[RunRow], int | None]:
         """Lease due runs, for each want up to its limit of its lanes; if this token holds runs, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
-        now, limits, gated, held = self.held(token, lanes)
+        now, limits, gated, held, levels = self.look(token, lanes)
         terms = (node, token, now + int(lease * SECOND), now)
         if limits:
             lanes = [lane for lane in lanes if limits.get(queue_of(lane), 1) > 0]  # not of paused queues
         limited = gated or any(allowed > 0 for allowed in limits.values())
         if limited and not held and lanes and any(limit > 0 for _, limit in wants):
             return self.claim_limited(wants, lanes, terms)
-        if not limited:
+        if not limited and self.database.limited:
             self.database.limited.difference_update(queues_of(lanes))
-        levels = self.levels(lanes) if lanes else []
+        if levels is None:
+            levels = self.levels(lanes) if lanes else []
+        of_lane: dict[str, list[tuple[str, int, int]]] = {lane: [] for lane in lanes}
+        for level in levels:
+            if level[0] in of_lane:
+                of_lane[level[0]].append(level)
         if held:
-            return now, sorted(map(run_row, held), key=_urgency), min((first for *_, first in levels), default=None)
+            firsts = [first for some in of_lane.values() for *_, first in some]
+            return now, sorted(map(run_row, held), key=_urgency), min(firsts, default=None)
         claimed: list[RunRow] = []
         times: list[int] = []
         left: dict[int, list[Level]] = {}  # by the time after which to look again
         for names, limit in wants:
-            found, later, looked = self._claim_due([level for level in levels if level[0] in names], limit, terms)
+            waiting = [level for name in dict.fromkeys(names) for level in of_lane.get(name, ())]
+            found, later, looked = self._claim_due(waiting, limit, terms)
             claimed += found
             times += later
             # Due runs are left only if the claim was full; otherwise other nodes have them.
@@ -120,7 +144,7 @@ class ClaimVerbs(GateVerbs):
     def _claim_due(
         self, levels: Sequence[tuple[str, int, int]], limit: int, terms: Terms
     ) -> tuple[list[RunRow], list[int], list[Level]]:
-        """Lease the most urgent runs; return them, when others are due, and at which levels runs may be left."""
+        """Lease the most urgent runs; return them, when others are due, and at which other levels runs may be left."""
         later: list[int] = []
         due: dict[int, list[tuple[int, str]]] = {}
         for lane, priority, first in levels:
@@ -138,17 +162,21 @@ class ClaimVerbs(GateVerbs):
             later += [first for first, _ in peers[room:]]
             wanted = [lane for _, lane in peers[:room]]
             if wanted:
-                looked += [(lane, priority) for lane in wanted]
-                claimed += self.take(wanted, priority, room, terms)
+                taken, times = self.take(wanted, priority, room, terms)
+                claimed += taken
+                if times is None:
+                    looked += [(lane, priority) for lane in wanted]
+                else:
+                    later += times
         return claimed, later, looked
 
-    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
-        """Return now, the limits of queues, whether runs wait at gates, and the runs held under a token."""
+    def look(self, token: str, lanes: list[str]) -> Look:
+        """Look at the limits of queues, at gates, and at the runs held under a token."""
         limits: dict[str | None, int] = {}
         if lanes:
             limits.update(self.all(_LIMITS, self.many(queues_of(lanes)), self.many(lanes)))
         gated = limits.pop(None, None) is not None
-        return self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(_HELD, token)
+        return Look(self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(_HELD, token))
 
     def claim_limited(
         self, wants: Sequence[Want], lanes: list[str], terms: Terms
@@ -179,11 +207,14 @@ class ClaimVerbs(GateVerbs):
         """Return levels as the parameters of `{levels}`."""
         return [self.many(levels)]
 
-    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked."""
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
+        """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked.
+
+        Return with them when the next ones of these levels can be had, or None if that was not asked.
+        """
         if not self.begun:
             self.begin()
-        return self.lease(self.lock_due(lanes, priority, room, terms), terms)
+        return self.lease(self.lock_due(lanes, priority, room, terms), terms), None
 
     def lease(self, runs: list[RunRow], terms: Terms) -> list[RunRow]:
         """Lease locked runs; give up the unique keys that last only until the start."""
@@ -210,21 +241,33 @@ class ClaimVerbs(GateVerbs):
         return runs
 
     def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        """Lock due runs that stand at no gate; read at first only as many of each lane as are probably needed."""
+        """Lock the most urgent due runs that stand at no gate."""
+        return [claimed_row(row, terms) for row in self.best_due(CLAIMED, lanes, priority, room, terms[3])]
+
+    def best_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
+    ) -> list[Sequence[Any]]:
+        """Read the most urgent due runs; at first only as many of each lane as are probably needed."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
+        by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
         while lanes:
-            for lane in lanes:
-                found[lane] = self.table(CLAIMED, _DUE[False], lane, priority, terms[3], page)
-            best = sorted(chain.from_iterable(found.values()), key=_BY_TIME)[:room]
+            found |= self.first_due(columns, lanes, priority, now, page)
+            best = sorted(chain.from_iterable(found.values()), key=by_time)[:room]
             if page == room:
                 break
             # If all runs of a lane's page are among the best, the lane may have more of them.
-            among = Counter(row[_LANE] for row in best)
+            among = Counter(row[lane_at] for row in best)
             lanes = [lane for lane in lanes if among[lane] == page]
             page = room
-        return [claimed_row(row, terms) for row in best]
+        return best
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        """Lock and read the first due runs of each lane that stand at no gate."""
+        return {lane: self.table(columns, _DUE[False], lane, priority, now, page) for lane in lanes}
 
 
 def queues_of(lanes: Iterable[str]) -> list[str]:

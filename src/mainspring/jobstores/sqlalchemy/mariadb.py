@@ -12,7 +12,8 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores.sqlalchemy.claims import Level
+from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, Level
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
     CREATE_TIMEOUT_SECONDS,
@@ -20,6 +21,7 @@ from mainspring.jobstores.sqlalchemy.database import (
     StoreTx,
 )
 from mainspring.jobstores.sqlalchemy.meta import first_rows
+from mainspring.jobstores.sqlalchemy.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
@@ -50,6 +52,7 @@ _WAITING: Final = {
     False: "{runs} WHERE status = 'pending' AND at_gate IS NULL",
     True: "{runs} WHERE status = 'pending' AND at_gate IS NOT NULL",
 }
+_PLACE: Final = ("id", "run_at", "lane")
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
@@ -133,6 +136,28 @@ class MariaDBTx(StoreTx):
         times = self._of_each(f"({first} ORDER BY run_at LIMIT 1)", [(*level, after) for level in levels])
         return [run_at for run_at in times if run_at is not None]
 
+    def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        if len(lanes) > FEW_LANES:
+            # No row can be locked inside a union: find the runs of many lanes first, then lock them.
+            now = terms[3]
+            ids = sorted(row[0] for row in self.best_due(_PLACE, lanes, priority, room, now))
+            rest = f"FROM {_WAITING[False]} AND priority = ? AND run_at <= ? AND id {{in}} ORDER BY run_at, id {{skip}}"
+            rows = self.table(CLAIMED, rest, priority, now, self.many(ids)) if ids else []
+            if len(rows) == len(ids):
+                return [claimed_row(row, terms) for row in rows]
+        return super().lock_due(lanes, priority, room, terms)  # skip in each lane the runs that others have
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        if columns is not _PLACE:
+            return super().first_due(columns, lanes, priority, now, page)
+        one = f"(SELECT {', '.join(_PLACE)} FROM {_WAITING[False]} AND lane = ? AND priority = ? AND run_at <= ?"
+        found: dict[str, list[Row]] = {lane: [] for lane in lanes}
+        for row in self._union(f"{one} ORDER BY run_at LIMIT ?)", [(lane, priority, now, page) for lane in lanes]):
+            found[row[_PLACE.index("lane")]].append(row)
+        return found  # type: ignore[return-value]
+
     def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
         parked = "SELECT DISTINCT at_gate, lane FROM {runs} WHERE status = 'blocked' AND at_gate {in}"
         return [(gate, lane) for gate, lane in self.all(parked, self.many(list(gates)))]
@@ -142,15 +167,20 @@ class MariaDBTx(StoreTx):
             "(SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
             " ORDER BY priority DESC, run_at LIMIT ?)"
         )
-        ids: list[str] = []
-        for start in range(0, len(wanted), LANES_PER_STATEMENT):
-            some = wanted[start : start + LANES_PER_STATEMENT]
-            ids += [row[0] for row in self.all(" UNION ALL ".join([one] * len(some)), *chain.from_iterable(some))]
+        ids = [run_id for (run_id,) in self._union(one, wanted)]
         if not ids:
             return []
         # No row can be locked inside a union.
         locked = "SELECT id FROM {runs} WHERE id {in} AND status = 'blocked' AND at_gate IS NOT NULL ORDER BY id {lock}"
         return [run_id for (run_id,) in self.all(locked, self.many(sorted(ids)))]
+
+    def _union(self, statement: str, params: Sequence[Row]) -> list[Row]:
+        """Return the rows of a statement for all sets of parameters."""
+        rows: list[Row] = []
+        for start in range(0, len(params), LANES_PER_STATEMENT):
+            some = params[start : start + LANES_PER_STATEMENT]
+            rows += self.all(" UNION ALL ".join([statement] * len(some)), *chain.from_iterable(some))
+        return rows
 
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
         """Return the value of an expression for each set of parameters."""

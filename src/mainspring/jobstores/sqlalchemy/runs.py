@@ -18,10 +18,10 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
 
 __all__ = [
-    "CLAIMED", "COLUMNS", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "Terms",
+    "CLAIMED", "COLUMNS", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "Terms",
     "claimed_row",
-    "delete_runs", "ends", "forget", "inserted_row", "is_plain_end", "placed_row", "plain", "run_row", "unkeyed",
-    "written_row",
+    "delete_runs", "ends", "forget", "fresh_row", "inserted_row", "is_fresh", "is_plain_end", "placed_row", "plain",
+    "run_row", "unkeyed", "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
@@ -30,6 +30,10 @@ _CHANGING: Final = (
     "lease_until", "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
 INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
+FRESH: Final = (
+    "id", "payload", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group_id", "task", "label",
+)  # fmt: skip
+"""The columns of a run that was just enqueued: the others follow from that."""
 # Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
@@ -99,6 +103,24 @@ def written_row(run: RunRow, now: int) -> Row:
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
     return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
+
+
+def fresh_row(run: RunRow) -> Row:
+    """Return the values of FRESH."""
+    return (
+        run.id, run.call, run.state, run.queue, run.lane, run.priority, run.run_at, run.keep, run.created_at,
+        run.group, run.task, run.label,
+    )  # fmt: skip
+
+
+def is_fresh(run: RunRow) -> bool:
+    """Return True if a run was just enqueued, comes after no other, and has neither a unique key nor a gate."""
+    return (
+        run.status == "pending" and not (run.attempt or run.after or run.cancelling or run.waits or run.followed)
+        and run.unique is None and run.gate is None and run.job_id is None and run.live is None and run.node is None
+        and run.token is None and run.lease_until is None and run.owner is None and run.finished_at is None
+        and run.refused is None
+    )  # fmt: skip
 
 
 def placed_row(run: RunRow, now: int) -> Row:

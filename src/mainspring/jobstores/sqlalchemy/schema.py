@@ -214,7 +214,6 @@ class Tables:
             self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
-        self._index(table, "by_task", "task", "created_at", where="task IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
         self._odd_index(table, "runs")
         return table

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import secrets
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -61,6 +61,8 @@ _MEANINGS: Final = {
 }
 _WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
 
+_NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, ?)"
+"""Only a hint, so it does not wait for the disk."""
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
 
 
@@ -109,7 +111,9 @@ class PostgreSQLDatabase(ServerDatabase):
         """
         if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
             return super().settle(outcomes)
-        written: Container[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
+        written: Collection[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
+        if len(written) == len(outcomes):
+            return Answers([True] * len(outcomes))
         left = [each for each in outcomes if each.run.id not in written]
         answers = super().settle(left) if left else Answers()
         more = {each.run.id for each, accepted in zip(left, answers, strict=True) if accepted}
@@ -225,7 +229,7 @@ class NotifyWaker(Waker):
         return others
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self.channel, self._self))
+        self._database.read(lambda tx: tx.one(_NOTIFY, self.channel, self._self))
 
 
 class EndNotifyWaker(NotifyWaker):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, Level, queues_of
+from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, WITH_LEVELS, Level, Look, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
     CLAIMED,
+    FRESH,
     INSERTED,
     NEXT_ATTEMPT,
     PLACED,
@@ -23,7 +25,9 @@ from mainspring.jobstores.sqlalchemy.runs import (
     Terms,
     claimed_row,
     ends,
+    fresh_row,
     inserted_row,
+    is_fresh,
     placed_row,
     plain,
     unkeyed,
@@ -42,6 +46,39 @@ _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
 _BY_TIME: Final = attrgetter("run_at", "id")
 _CLAIMED: Final = ", ".join(CLAIMED)
+_DUE_AT: Final = (
+    "FROM {{runs}} WHERE status = 'pending' AND at_gate IS NULL AND lane = waiting.name AND priority = %(priority)s"
+    " AND run_at {} ORDER BY run_at"
+)
+_PLACE: Final = ("id", "run_at", "lane")
+_LANES: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page) CROSS JOIN LATERAL"
+_FIRST: Final = f"""
+SELECT first.* FROM {_LANES} (
+       SELECT {", ".join(_PLACE)} {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page) AS first"""
+# Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
+_TAKE: Final = f"""
+UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
+       node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
+       unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
+ WHERE ctid = ANY(ARRAY(
+       SELECT first.ctid FROM {_LANES} (
+              SELECT ctid, run_at {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page FOR UPDATE SKIP LOCKED) AS first
+        ORDER BY first.run_at LIMIT %(limit)s))
+RETURNING {_CLAIMED}"""
+# These see the runs as they were before: if the claim is full, leave out as many as it takes.
+_TAKE_AND_LOOK: Final = f"""{_TAKE},
+    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("<= %(now)s")} LIMIT %(limit)s + 1) AS first
+      ORDER BY first.run_at OFFSET %(limit)s LIMIT 1),
+    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("> %(now)s")} LIMIT 1) AS first
+      ORDER BY first.run_at LIMIT 1)"""
+_LOOK: Final = f"""{WITH_LEVELS % ("SELECT unnest(%(lanes)s::text[]) AS name", *["IS NULL"] * 3)}
+SELECT {_NOW}, ARRAY(SELECT name FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
+       ARRAY(SELECT allowed FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
+       EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s)),
+       found.*, held.*
+  FROM (SELECT COALESCE(array_agg(lane), '{{{{}}}}'), COALESCE(array_agg(priority), '{{{{}}}}'),
+               COALESCE(array_agg(run_at), '{{{{}}}}') FROM first WHERE run_at IS NOT NULL) AS found
+  LEFT JOIN (SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = %(token)s) AS held ON true"""
 _PLAIN: Final = "AND stored.followed = 0 AND stored.at_gate IS NULL"
 _TYPES: Final = {
     **dict.fromkeys(("payload", "state", "live", "frame", "info", "cells"), "bytea"),
@@ -52,6 +89,14 @@ _TYPES: Final = {
     **dict.fromkeys(("priority", "attempt", "cancelling", "slot", "waits", "followed", "mask", "allowed"), "integer"),
     **dict.fromkeys(("tat", "line"), "bigint"),
 }
+
+
+_OF_FRESH: Final = {"status": "'pending'", "attempt": "0", "cancelling": "0"}
+_FRESH_VALUES: Final = ", ".join([*(f"%b::{_TYPES.get(name, 'text')}" for name in FRESH), *_OF_FRESH.values()])
+_ADD_ONE: Final = (
+    f"INSERT INTO {{runs}} ({', '.join((*FRESH, *_OF_FRESH))}) SELECT {_FRESH_VALUES} WHERE NOT EXISTS"
+    f" (SELECT 1 FROM {{gone}} WHERE id = %b::text AND expires_at > {_CLOCK} + %b::bigint) ON CONFLICT DO NOTHING"
+)
 
 
 class PostgreSQLTx(StoreTx):
@@ -87,6 +132,8 @@ class PostgreSQLTx(StoreTx):
     # -- runs --------------------------------------------------------------------------------------------------
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        if all(map(is_fresh, runs)):
+            return self._add_fresh(runs)
         if not unkeyed(runs):
             return super().add_runs(runs)
         columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
@@ -96,9 +143,24 @@ class PostgreSQLTx(StoreTx):
         self.stirred |= any(run.status == "pending" for run in runs)
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
+    def _add_fresh(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        self.stirred = True
+        if len(runs) == 1:
+            run_id = runs[0].id
+            row = (*fresh_row(runs[0]), run_id, self.database.shift)
+            self.cursor.execute(self.texts[_ADD_ONE], row)
+            return {run_id: run_id if self.cursor.rowcount else ""}
+        rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
+        found = self._fetch(*self._insert_new(FRESH, [rows[run_id] for run_id in sorted(rows)]))
+        answers: dict[str, str | None] = dict.fromkeys(rows, "")
+        answers.update((run_id, run_id) for (run_id,) in found)
+        return answers
+
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
         values, source, params = _source(columns, rows)
         given = dict(zip(columns, values, strict=True))
+        if columns is FRESH:
+            given |= _OF_FRESH
         where = ""
         if winners:  # fired runs: each goes with its job's step, and its lease begins now
             where = f"{given.pop('fired_by')} IN ({winners}) AND "
@@ -109,50 +171,49 @@ class PostgreSQLTx(StoreTx):
             f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
 
-    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
-        runs, limits = self.database.names["runs"], self.database.names["queues"]
-        rows = self._fetch(
-            f"SELECT {_NOW}, ARRAY(SELECT name FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
-            f" ARRAY(SELECT allowed FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
-            f" EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL"
-            "            AND lane = ANY(%(lanes)s)),"
-            f" held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
-            f" {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
-            {"token": token, "lanes": lanes, "queues": queues_of(lanes)},
-        )
-        now, names, allowed, gated = rows[0][:4]
-        return now, dict(zip(names, allowed, strict=True)), gated, [row[4:] for row in rows if row[4] is not None]
+    def look(self, token: str, lanes: list[str]) -> Look:
+        params = {"token": token, "lanes": lanes, "queues": queues_of(lanes)}
+        rows = self._fetch(self.texts[_LOOK], params)
+        now, names, allowed, gated, *levels = rows[0][:7]
+        held = [row[7:] for row in rows if row[7] is not None]
+        return Look(now, dict(zip(names, allowed, strict=True)), gated, held, list(zip(*levels, strict=True)))
 
     def pairs(self, levels: list[Level]) -> list[Any]:
         return [[lane for lane, _ in levels], [priority for _, priority in levels]]
 
-    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many lanes, take a
-        # page at a time, so as not to lock all due runs of each.
-        runs = self.database.names["runs"]
-        # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
-        statement = f"""
-        UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
-               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
-               unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
-         WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
-                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND at_gate IS NULL
-                         AND lane = waiting.name AND priority = %(priority)s AND run_at <= %(now)s
-                       ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
-                ORDER BY first.run_at LIMIT %(limit)s))
-        RETURNING {_CLAIMED}
-        """
-        params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
-        taken: list[RunRow] = []
-        while lanes and (left := room - len(taken)) > 0:
-            page = left if len(lanes) <= FEW_LANES else -(-2 * left // len(lanes))
-            wanted = {"lanes": lanes, "priority": priority, "limit": left, "page": page}
-            some = [claimed_row(row, terms) for row in self._fetch(statement, params | wanted)]
-            taken += some
-            number = Counter(run.lane for run in some)
-            lanes = [lane for lane in lanes if number[lane] >= page] if page < left else []
-        return sorted(taken, key=_BY_TIME)
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
+        node, token, until, now = terms
+        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
+        if len(lanes) <= FEW_LANES:
+            pages = [room] * len(lanes)
+            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "pages": pages})
+            runs = sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
+            if not rows:
+                return runs, None
+            due, later = rows[0][-2:]
+            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            return runs, [at for at in (due if len(rows) >= room else None, later) if at is not None]
+        # Look first how many runs of each lane are wanted, so as not to lock all due runs of each.
+        runs = []
+        while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
+            wanted = Counter(row[2] for row in best)
+            rows = self._fetch(self.texts[_TAKE], {**params, "lanes": list(wanted), "pages": list(wanted.values())})
+            runs += [claimed_row(row, terms) for row in rows]
+            if not rows or len(runs) >= room:  # if others were quicker, look for more
+                break
+        return sorted(runs, key=_BY_TIME), None
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        if columns is not _PLACE:
+            return super().first_due(columns, lanes, priority, now, page)
+        found: dict[str, list[Row]] = {lane: [] for lane in lanes}
+        params = {"lanes": lanes, "pages": [page] * len(lanes), "priority": priority, "now": now}
+        for row in self._fetch(self.texts[_FIRST], params):
+            found[row[2]].append(row)
+        return found  # type: ignore[return-value]
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
@@ -193,12 +254,12 @@ class PostgreSQLTx(StoreTx):
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id, followed, at_gate, {self.texts[AWAITED]} > {_NOW} FROM ended
+        SELECT id, {self.texts[AWAITED]} > {_NOW}{"" if only else ", followed, at_gate"} FROM ended
         """
         found = self._fetch(statement, {**params, "slot": self.database.slot})
         if found:
-            self.ended, self.awaited = True, bool(found[0][3])
-        return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
+            self.ended, self.awaited = True, bool(found[0][1])
+        return dict.fromkeys([row[0] for row in found], (0, None)) if only else {row[0]: row[2:] for row in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
         # The rows are locked in the order of the materialized ids. The planner knows nothing of a flow that was just
@@ -349,22 +410,30 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
 
     A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
     """
-    values, arrays, names = [], [], []
+    varying: list[bool] = []
     params: dict[str, Any] = {}
-    for number, (column, given) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
-        param, kind = f"{name}_{column}", _TYPES.get(column, "text")
-        if number and given.count(given[0]) == len(given):
-            values.append(f"%({param})b::{kind}")
-            params[param] = given[0]
-        else:
-            values.append(f"{name}.{column}")
+    for column, given in zip(columns, zip(*rows, strict=True), strict=True):
+        varies = not varying or given.count(given[0]) < len(given)  # the first is the key
+        varying.append(varies)
+        params[f"{name}_{column}"] = list(given) if varies and len(given) > 1 else given[0]
+    values, source = _source_text(tuple(columns), tuple(varying), len(rows) > 1, name)
+    return list(values), source, params
+
+
+@lru_cache(1000)
+def _source_text(
+    columns: tuple[str, ...], varying: tuple[bool, ...], many: bool, name: str
+) -> tuple[tuple[str, ...], str]:
+    values, arrays, names = [], [], []
+    for column, varies in zip(columns, varying, strict=True):
+        param = f"%({name}_{column})b::{_TYPES.get(column, 'text')}"
+        values.append(f"{name}.{column}" if varies else param)
+        if varies:
             names.append(column)
-            arrays.append(f"%({param})b::{kind}[]")
-            params[param] = list(given)
-    if len(rows) > 1:
-        return values, f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})", params
-    params[f"{name}_{columns[0]}"] = rows[0][0]
-    return values, f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})", params
+            arrays.append(f"{param}[]")
+    if many:
+        return tuple(values), f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})"
+    return tuple(values), f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})"
 
 
 def _sets(columns: Sequence[Set], rows: Sequence[Row]) -> tuple[dict[str, str], str, str, dict[str, Any]]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.runs import FRESH, fresh_row, is_fresh
 from mainspring.jobstores.sqlalchemy.schema import ColumnType
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
@@ -22,6 +24,11 @@ __all__ = ["SQLiteTx"]
 
 _BLOBS: Final = frozenset(["payload", "state", "live"])
 _SIZES: Final = (256, 64, 16, 4, 1)
+_ADD_ONE: Final = (
+    f"INSERT INTO {{runs}} ({', '.join(FRESH)}, status, attempt, cancelling)"
+    f" SELECT {', '.join('?' * len(FRESH))}, 'pending', 0, 0"
+    " WHERE NOT EXISTS (SELECT 1 FROM {gone} WHERE id = ? AND expires_at > ?) ON CONFLICT DO NOTHING"
+)
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -31,6 +38,14 @@ class SQLiteTx(StoreTx):
     database: SQLiteDatabase
     begun = True
     many = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
+
+    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        if len(runs) != 1 or not is_fresh(runs[0]):
+            return super().add_runs(runs)
+        run_id = runs[0].id
+        added = self.run(_ADD_ONE, *fresh_row(runs[0]), run_id, self.now)
+        self.stirred |= bool(added)
+        return {run_id: run_id if added else ""}
 
     # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
     # threads. So many rows are read as one value, and written by few statements.

@@ -173,8 +173,9 @@ def _by_priority(
 ) -> Iterator[tuple[int, list[str], list[str]]]:
     """Yield each priority with due runs in these lanes, and the lanes that have them: at no gate, and at gates."""
     found: dict[int, tuple[list[str], list[str]]] = {}
+    wanted = set(lanes)
     for lane, priority, gated in levels:
-        if lane in lanes:
+        if lane in wanted:
             found.setdefault(priority, ([], []))[gated].append(lane)
     for priority in sorted(found, reverse=True):
         yield priority, *found[priority]
