@@ -84,7 +84,7 @@ def serve() -> None:
         claims.update((run.id, dict(moments)) for run in runs)
         begin(link, runs)
 
-    StoreLink.begin = noted  # type: ignore[method-assign]
+    StoreLink.begin = noted  # type: ignore[method-assign,assignment]
     app.start(work=True)
     print("ready", flush=True)
     sys.stdin.read()
