@@ -19,7 +19,8 @@ from tests.app.test_forking import double
 from tests.executors.helpers import wait_until
 
 CONNECTIONS = {
-    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "postgresql": "SELECT count(*) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     "mysql": "SELECT count(*) FROM information_schema.processlist WHERE id <> connection_id() AND db = database()",
 }
 
