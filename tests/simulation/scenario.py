@@ -33,7 +33,7 @@ NODES, RUNS, JOBS = 3, 20, 4
 TROUBLE = 150 * SECOND
 """How long things go wrong."""
 PEACE = 1200 * SECOND
-"""Everything has to end within this; overdue fires of one job, up to a hundred, come one after another, 40 s at most."""
+"""Everything has to end within this; up to a hundred overdue fires of one job come one after another, 40 s at most."""
 LEASE = 15.0
 REPEATED = 100
 """One seed in so many is run twice, to see that it gives the same history."""
