@@ -33,7 +33,7 @@ NODES, RUNS, JOBS = 3, 20, 4
 TROUBLE = 150 * SECOND
 """How long things go wrong."""
 PEACE = 1200 * SECOND
-"""What is left has to end within this: a hundred overdue fires of one job come one after another, up to 40 s each."""
+"""Everything has to end within this; up to a hundred overdue fires of one job come one after another, 40 s at most."""
 LEASE = 15.0
 REPEATED = 100
 """One seed in so many is run twice, to see that it gives the same history."""
