@@ -60,27 +60,29 @@ class Connections(ABC):
 
 
 class _SpareConnection:
-    """A connection out of the pool that goes from caller to caller without going through the pool."""
+    """A connection out of the pool, in one caller's hands; it goes on to the next without going through the pool."""
 
     __slots__ = ("_connections", "driver_connection", "fairy", "info", "taken_at", "used_at")
 
-    def __init__(self, connections: PooledConnections, fairy: Any) -> None:
+    def __init__(self, connections: PooledConnections, fairy: Any, taken_at: float) -> None:
         self._connections, self.fairy = connections, fairy
         self.driver_connection, self.info = fairy.driver_connection, fairy.info
-        self.taken_at = self.used_at = time.monotonic()
+        self.taken_at = self.used_at = taken_at
 
     @property
     def is_valid(self) -> bool:
-        """Whether it can still be used or discarded."""
-        return bool(self.fairy.is_valid)
+        """Whether the caller still has it."""
+        return self.fairy is not None and bool(self.fairy.is_valid)
 
     def close(self) -> None:
         """Keep it for the next caller, or give it back to the pool."""
-        self._connections.keep(self)
+        fairy, self.fairy = self.fairy, None  # the next caller has another handle: this one can do it no harm
+        self._connections.keep(fairy, self.taken_at)
 
     def invalidate(self) -> None:
         """Discard it."""
-        self.fairy.invalidate()
+        if self.fairy is not None:
+            self.fairy.invalidate()
 
 
 class PooledConnections(Connections):
@@ -116,7 +118,7 @@ class PooledConnections(Connections):
         try:
             if kept is not None:
                 kept.fairy.close()
-            return _SpareConnection(self, self._pooled())
+            return _SpareConnection(self, self._pooled(), time.monotonic())
         finally:
             with self._lock:
                 self._asking -= 1
@@ -133,14 +135,15 @@ class PooledConnections(Connections):
         if self._closed:
             self.close()
 
-    def keep(self, kept: _SpareConnection) -> None:
+    def keep(self, fairy: Any, taken_at: float) -> None:
         """Keep a connection for the next caller; give it back to the pool if a thread waits for that."""
+        kept = _SpareConnection(self, fairy, taken_at)
         kept.used_at = time.monotonic()
         with self._lock:
-            if not self._asking and len(self._kept) < self._most and kept.used_at - kept.taken_at < KEPT_SECONDS:
+            if not self._asking and len(self._kept) < self._most and kept.used_at - taken_at < KEPT_SECONDS:
                 self._kept.append(kept)
                 return
-        kept.fairy.close()
+        fairy.close()
 
     def discard(self, connection: Any) -> None:
         if connection.is_valid:
