@@ -30,15 +30,22 @@ def our_locks() -> list[Any]:
     awaited = {*map(id, forks._turns), id(forks.readers._changed)}
     found: dict[int, Any] = {}
     for owner in gc.get_objects():
-        if isinstance(owner, dict):
-            module, values = owner.get("__name__"), list(owner.values())
-        elif isinstance(owner, type):
+        kind = type(owner)  # not `isinstance`: a lazy object of another package would come to life
+        module = (
+            owner.get("__name__")
+            if kind is dict
+            else getattr(owner if issubclass(kind, type) else kind, "__module__", "")
+        )
+        if not str(module).startswith("mainspring."):
+            continue
+        if kind is dict:
+            values = list(owner.values())
+        elif issubclass(kind, type):
             # Before Python 3.12, functools.cached_property has a lock for all objects of a class.
-            module, values = owner.__module__, [getattr(each, "lock", None) for each in vars(owner).values()]
+            values = [getattr(each, "lock", None) for each in vars(owner).values()]
         else:
-            module, values = type(owner).__module__, list((getattr(owner, "__dict__", None) or {}).values())
-        if str(module).startswith("mainspring."):
-            found |= {id(each): each for each in values if isinstance(each, LOCKS) and id(each) not in awaited}
+            values = list((getattr(owner, "__dict__", None) or {}).values())
+        found |= {id(each): each for each in values if isinstance(each, LOCKS) and id(each) not in awaited}
     return list(found.values())
 
 

@@ -58,6 +58,7 @@ def metered(app: Mainspring, meter: StoreMeter, patch: pytest.MonkeyPatch) -> It
     def handle(connection: sqlite3.Connection, *_: object) -> None:
         connection.set_progress_handler(meter.step, STEP)
 
+    database.connections._empty()  # so that each is checked out once more
     event.listen(database.engine, "checkout", handle)
     handle(database._writer)
 

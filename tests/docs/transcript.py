@@ -111,7 +111,7 @@ class Transcript:
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
-        keep = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+        keep = {name: value for name, value in os.environ.items() if not name.startswith(("MAINSPRING_", "DJANGO_"))}
         path = os.pathsep.join([str(Path(sys.executable).parent), keep.get("PATH", os.defpath)])
         self.environ = keep | {"PATH": path, "TZ": "UTC", "COLUMNS": "160", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
         self.environ["PYTHONUNBUFFERED"] = "1"  # as on a terminal

@@ -25,7 +25,7 @@ ADDING: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "argument of another trigger": (lambda s: s.add_job(add, "cron", [1], hours=3), TypeError, "'hours'.*'hour'"),
     "misspelled argument": (lambda s: s.add_job(add, "interval", [1], secnds=3), TypeError, "'secnds'.*'seconds'"),
     "unknown store": (lambda s: s.add_job(add, args=[1], jobstore="defualt"), KeyError, "'defualt'.*'default'"),
-    "missing argument": (lambda s: s.add_job(add), ValueError, r"add\(.*needs a"),
+    "missing argument": (lambda s: s.add_job(add), ValueError, r"add\(.*needs 'a'"),
     "too many arguments": (lambda s: s.add_job(add, args=[1, 2, 3]), ValueError, "2 positional.* 3"),
     "unknown argument": (lambda s: s.add_job(add, args=[1], kwargs={"bb": 1}), ValueError, "'bb'"),
     "argument twice": (lambda s: s.add_job(add, args=[1], kwargs={"a": 1}), ValueError, "a twice"),

@@ -84,6 +84,9 @@ class RunsElsewhere(RecordStore):
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         return self.runs.find_runs(query, after=after, limit=limit)
 
+    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
+        return self.runs.recent_runs(job_ids, limit)
+
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         return self.runs.cancel(run_ids)
 
