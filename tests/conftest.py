@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -35,6 +36,17 @@ _versions: dict[str, str] = {"SQLite": sqlite3.sqlite_version, "memory": ""}
 """What the servers that were started said of themselves."""
 _counts: dict[str, Counter[str]] = {}
 _started_for_one = pytest.StashKey[set[str]]()
+
+
+@pytest.fixture(autouse=True)
+def default_log_level(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show a test the log as it is by default: a Django project, once it is set up, sets its level for good."""
+    logger = logging.getLogger("mainspring")
+    level = logger.level
+    if "django" not in request.node.nodeid:
+        logger.setLevel(logging.NOTSET)
+    yield
+    logger.setLevel(level)
 
 
 def _do_without(missing: MissingServer) -> NoReturn:

@@ -192,14 +192,14 @@ def test_an_alert_is_sent_by_another_process_if_its_sender_is_killed(
     finally:
         child.kill()
         child.wait()
-    [stuck] = app.find(group="mainspring:alerts")
-    assert stuck.status is Status.RUNNING
+    # The health of the job may have changed once more before the sender was killed: that alert waits behind this one.
+    [stuck] = app.find(group="mainspring:alerts", status="running")
+    made = app.count(group="mainspring:alerts")
     receiver.hold.set()
     app.start(schedule=False)
-    [run] = until(lambda: app.find(group="mainspring:alerts", status="succeeded"))
-    assert run.id == stuck.id
-    assert {document["id"] for document in receiver.documents()} == {stuck.id}
-    assert app.count(group="mainspring:alerts") == 1
+    until(lambda: app.count(group="mainspring:alerts", status="succeeded") == made)
+    assert stuck.id in {document["id"] for document in receiver.documents()}
+    assert app.count(group="mainspring:alerts") == made
 
 
 def test_a_success_pings_a_monitor_and_a_failure_does_not(make_app: MakeApp, receiver: Receiver) -> None:
