@@ -21,9 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bench._ended_runs import ended_run
 from mainspring import Mainspring
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Call, Error, Run, Status
+from mainspring.core.run import Run
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.memo import forget
 from tests.dashboard.shop import counted, make_shop, seed
@@ -48,24 +49,9 @@ PAGES = (
 def runs(number: int, now: int) -> Iterator[Run]:
     """Make runs that have ended, spread over a week."""
     chance = random.Random(3)
-    trace = 'Traceback:\n  File "/app/shop/client.py", line 27, in get\n    raise TimeoutError\nTimeoutError: no\n'
     for each in range(number):
         made = now - int(chance.uniform(60, 7 * 86_400) * SECOND)
-        took = int(chance.uniform(0.01, 3) * SECOND)
-        bad = each % 50 == 0
-        yield Run(
-            id=f"{made:016x}{each:08x}",
-            call=Call("shop.payments:capture", (), {"order": each, "amount": "12.90"}, "capture"),
-            queue=("payments", "mail", "default", "media")[each % 4],
-            status=Status.FAILED if bad else Status.SUCCEEDED,
-            attempt=1,
-            created_at=made,
-            run_at=made,
-            started_at=made + SECOND // 10,
-            finished_at=made + took,
-            node="fsn-app-1:2101:aaaa",
-            errors=(Error("TimeoutError", f"no answer from {each % 7}", trace, made + took, 1),) if bad else (),
-        )
+        yield ended_run(f"{made:016x}{each:08x}", each, made, int(chance.uniform(0.01, 3) * SECOND))
 
 
 def fill(app: Mainspring, number: int) -> None:

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from bench._ended_runs import ended_run
 from bench.flows import SERVERS
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Place, firing, plan
-from mainspring.core.run import Call, Error, Outcome, Report, Result, Run, Status
+from mainspring.core.run import Outcome, Report, Result, Run, Status
 from mainspring.core.transitions import conclude
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_for_app
@@ -42,8 +43,6 @@ CALLS = 20
 FULL_PAGES_RUNS = 2500
 """Ended runs in every store, so that a first page is full everywhere."""
 DAY = 86_400 * SECOND
-TRACE = 'Traceback:\n  File "/app/shop/client.py", line 27, in get\n    raise TimeoutError\nTimeoutError: no\n'
-
 _numbers = count()
 
 
@@ -55,20 +54,7 @@ def ended_runs(number: int, now: int) -> Iterator[Run]:
     chance = random.Random(3)
     for each in range(number):
         made = now - 7 * DAY + 7 * DAY * each // number
-        took, bad = int(chance.uniform(0.01, 3) * SECOND), each % 50 == 0
-        yield Run(
-            id=f"{number:07}{made:016x}{each:08x}",
-            call=Call("shop.payments:capture", (), {"order": each, "amount": "12.90"}, "capture"),
-            queue=("payments", "mail", "default", "media")[each % 4],
-            status=Status.FAILED if bad else Status.SUCCEEDED,
-            attempt=1,
-            created_at=made,
-            run_at=made,
-            started_at=made + SECOND // 10,
-            finished_at=made + took,
-            node="fsn-app-1:2101:aaaa",
-            errors=(Error("TimeoutError", f"no answer from {each % 7}", TRACE, made + took, 1),) if bad else (),
-        )
+        yield ended_run(f"{number:07}{made:016x}{each:08x}", each, made, int(chance.uniform(0.01, 3) * SECOND))
 
 
 def fill_runs(store: JobStore, number: int) -> None:

@@ -56,7 +56,6 @@ class SystemClock:
         """Return a number in [0, 1)."""
         import random  # costs a millisecond, and triggers, which import this module, leave nothing to chance
 
-        self.random = random.random  # type: ignore[method-assign]
         return random.random()
 
     def wake(self) -> Wake:
