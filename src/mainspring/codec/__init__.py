@@ -71,8 +71,6 @@ class Codec:
         self.signed = keyring is not None
         """Whether frames are signed."""
         self._book = TypeBook(types, imports=keyring is not None)
-        self.signed = keyring is not None
-        """Whether frames are signed."""
         self.allow_pickle = allow_pickle
         self.max_frame, self.max_unpacked, self.max_ratio = max_frame, max_unpacked, max_ratio
         self.compress_above = compress_above
@@ -147,12 +145,13 @@ class Codec:
         raise refusal.with_traceback(None)
 
     def _loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
-        if not isinstance(frame, bytes | bytearray | memoryview):
-            raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")
-        size = frame.nbytes if isinstance(frame, memoryview) else len(frame)
-        if size > self.max_frame:
-            raise FrameError(Reason.TOO_LARGE, f"the frame has {size:,} bytes, more than max_frame={self.max_frame:,}")
-        flags, payload = open_frame(bytes(frame), context, self._keyring, self._scope)
+        if type(frame) is not bytes:
+            if not isinstance(frame, bytes | bytearray | memoryview):
+                raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")
+            frame = self._as_bytes(frame)
+        if len(frame) > self.max_frame:
+            raise self._too_large(len(frame))
+        flags, payload = open_frame(frame, context, self._keyring, self._scope)
         if flags & PICKLED and not self.allow_pickle:
             raise FrameError(Reason.NOT_ALLOWED, "holds a pickle, which needs allow_pickle=True and a key to be read")
         if flags & COMPRESSED:
@@ -169,6 +168,16 @@ class Codec:
             return value
         unpickles = self.allow_pickle and bool(flags & PICKLED)
         return Unpacker(self._book, signed=self._keyring is not None, unpickles=unpickles).unpack(payload)
+
+    def _as_bytes(self, frame: bytearray | memoryview | bytes) -> bytes:
+        """Copy a frame, unless it is too large."""
+        size = frame.nbytes if isinstance(frame, memoryview) else len(frame)
+        if size > self.max_frame:
+            raise self._too_large(size)
+        return bytes(frame)
+
+    def _too_large(self, size: int) -> FrameError:
+        return FrameError(Reason.TOO_LARGE, f"the frame has {size:,} bytes, more than max_frame={self.max_frame:,}")
 
 
 def _wrong_context(context: object) -> TypeError:

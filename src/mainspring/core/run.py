@@ -232,7 +232,7 @@ def kept_starts(starts: tuple[Start, ...]) -> tuple[Start, ...]:
     return starts[:FIRST_STARTS_KEPT] + starts[-LAST_STARTS_KEPT:]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True):
     """One execution. Times are microseconds, UTC.
 
     A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for

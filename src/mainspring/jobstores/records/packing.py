@@ -86,6 +86,7 @@ class _RunEnd(NamedTuple):
     unverified: str | None = None
 
 
+_NO_END: Final = _RunEnd(None, (), None)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_RunState).decode
 _NO_STATE: Final = _RunState()
@@ -191,37 +192,17 @@ class RecordPacker:
                 frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
             except EncodeError as error:
                 raise in_call(error, data["f"]) from error.__cause__
+        live = self._live(run.id, run.progress, run.data, run.log)
+        owner = run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None
+        keep = _KEPT if policy.retention is None else int(policy.retention * SECOND) | 1
+        # By position, here and in `run`: to find thirty fields by name would take longer than to sign the call.
         return RunRow(
-            id=run.id,
-            call=frame,
-            state=self._state(run, lane, frame if run.moved else None),
-            live=self._live(run.id, run.progress, run.data, run.log),
-            owner=run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None,
-            job_id=run.job_id,
-            queue=run.queue,
-            lane=lane,
-            status=run.status._value_,
-            priority=run.priority,
-            run_at=run.run_at,
-            created_at=run.created_at,
-            finished_at=run.finished_at,
-            keep=_KEPT if policy.retention is None else int(policy.retention * SECOND) | 1,
-            token=run.token,
-            node=run.node,
-            lease_until=run.lease_until,
-            attempt=run.attempt,
-            cancelling=run.cancelling,
-            unique=run.unique,
-            group=run.group,
-            after=run.after,
-            waits=run.waits,
-            followed=run.followed,
-            refused=run.refused,
-            gate=run.gate,
-            gate_spec=run.gate_spec,
-            task=_shown(task) if isinstance(task, str) else None,
-            label=_shown(run.call.name),
-        )
+            run.id, frame, self._state(run, lane, frame if run.moved else None), run.queue, run.status._value_,
+            run.run_at, run.created_at, keep, lane, run.priority, run.attempt, run.token, run.node, run.lease_until,
+            None, run.finished_at, live, owner, run.job_id, run.group, run.unique, run.cancelling, run.after, run.waits,
+            run.followed, run.refused, run.gate, run.gate_spec, _shown(task) if isinstance(task, str) else None,
+            _shown(run.call.name),
+        )  # fmt: skip
 
     def _state(self, run: Run, lane: str, call: bytes | None) -> bytes:
         """Pack the state that only the core reads; return nothing if there is none."""
@@ -258,29 +239,25 @@ class RecordPacker:
         try:
             state = _decode(row.state) if row.state else _NO_STATE
             frame = row.call if state.call is None else state.call
-            call, policy, queue = self._restored_call(frame, _origin(row.id, row.job_id, row.queue))
-            if self.codec.signed and queue != row.queue and row.job_id is not None:
-                raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {queue!r}, but found in {row.queue!r}")
-            outcome = self._outcome(row, state)
+            if row.job_id is None and self.codec.signed:  # signed for this run alone, so it does not come again
+                call, policy = call_from_data(self.codec.loads(frame, _origin(row.id, None, row.queue)), frame)
+            else:
+                call, policy = self._shared_call(frame, row)
+            fresh = state is _NO_STATE and row.status not in _SEALED
+            outcome = _NO_END if fresh else self._outcome(row, state)
             progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
             started_at = state.started_at
             if started_at is None and row.status == _RUNNING:
                 started_at = row.claimed_at
             return Run(
-                id=row.id, call=call, policy=policy, queue=row.queue, job_id=row.job_id, group=row.group,
-                unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
-                created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
-                token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=outcome.errors,
-                progress=progress, data=data, log=lines, result=outcome.result,
-                executor=executor_of(row.lane) or state.executor, fire_time=state.fire_time,
-                start_by=state.start_by, started_at=started_at,
-                failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
-                reason=outcome.reason, count=state.count, last=state.last, key=state.key,
-                retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
-                moved=state.call is not None, unverified=outcome.unverified, after=state.after,
-                delay=state.delay, waits=row.waits,
-                followed=row.followed, refused=row.refused, gate=row.gate, gate_spec=row.gate_spec,
-                counted=row.job_id is None or row.owner is not None,
+                row.id, call, row.queue, executor_of(row.lane) or state.executor, row.job_id, row.group, row.unique,
+                _STATUSES[row.status], policy, row.priority, row.attempt, state.failures, state.crashes,
+                state.interruptions, row.created_at, state.fire_time, row.run_at, state.start_by, started_at,
+                row.finished_at, row.node, row.token, row.lease_until, row.cancelling, outcome.result, outcome.errors,
+                progress, data, lines, outcome.reason, state.count, state.last, state.after, state.delay, row.waits,
+                row.followed, row.refused, row.gate, row.gate_spec, row.job_id is None or row.owner is not None,
+                state.key, state.retried, state.earlier_starts, state.copied_from, state.call is not None,
+                outcome.unverified,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -337,20 +314,24 @@ class RecordPacker:
             node=None,
         )
 
-    def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy, str | None]:
+    def _shared_call(self, frame: bytes, row: RunRow) -> tuple[Call, Policy]:
+        """Restore a call that several runs may have: those of a job, and equal ones that are not signed."""
+        origin = _origin(row.id, row.job_id, row.queue)
         # An unsigned frame does not name its run, so equal calls have equal frames.
         key = origin if self.codec.signed else "", frame
         known = self._calls.get(key)
         if known is None:
             data = self.codec.loads(frame, origin)
             known = *call_from_data(data, frame), _queue(data)
-            # Signed frames of direct calls and long frames do not come again.
-            again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _CACHED_FRAME_BYTES)
+            again = row.job_id is not None or len(frame) <= _CACHED_FRAME_BYTES  # long frames do not come again
             if again and _is_unchangeable(known[0]):
                 if len(self._calls) >= _FRAMES_CACHED:
                     self._calls.clear()
                 self._calls[key] = known
-        return known
+        call, policy, queue = known
+        if self.codec.signed and queue != row.queue:
+            raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {queue!r}, but found in {row.queue!r}")
+        return call, policy
 
     def beat_row(self, beat: Beat, stored: RunRow | None = None) -> BeatRow:
         """Pack a heartbeat of a run; add its reports to those of the stored row."""

@@ -57,7 +57,7 @@ class JobRow(msgspec.Struct, gc=False):
     miss: str | None = None
 
 
-class RunRow(msgspec.Struct, gc=False, kw_only=True):
+class RunRow(msgspec.Struct, gc=False):
     """A stored run. The back end looks at the named fields only; `call`, `state` and `live` are opaque.
 
     `owner` is `<job id>@<incarnation>` of a fired run: the run counts as an unfinished one of its job while the job
@@ -73,25 +73,25 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     id: str
     call: bytes
     state: bytes
-    live: bytes | None = None
-    owner: str | None = None
-    job_id: str | None = None
     queue: str
-    lane: str = ""
     status: str
-    priority: int = 0
     run_at: int
     created_at: int
-    finished_at: int | None = None
     keep: int
+    lane: str = ""
+    priority: int = 0
+    attempt: int = 0
     token: str | None = None
     node: str | None = None
     lease_until: int | None = None
     claimed_at: int | None = None
-    attempt: int = 0
-    cancelling: bool = False
-    unique: str | None = None
+    finished_at: int | None = None
+    live: bytes | None = None
+    owner: str | None = None
+    job_id: str | None = None
     group: str | None = None
+    unique: str | None = None
+    cancelling: bool = False
     after: tuple[After, ...] = ()
     waits: int = 0
     followed: int = 0

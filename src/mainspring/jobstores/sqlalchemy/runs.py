@@ -41,10 +41,15 @@ WRITTEN: Final[tuple[Set, ...]] = tuple(
 _FLOW: Final = ("followed", "refused", "waits", "gate", "gate_spec")
 PLACED: Final = (*INSERTED, *_FLOW, "at_gate")
 """The columns of a run that comes after others or has a gate; for other runs the database fills in the last ones."""
-COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at", *_FLOW)
+COLUMNS: Final = (
+    "id", "payload", "state", "queue", "status", "run_at", "created_at", "keep", "lane", "priority", "attempt", "token",
+    "node", "lease_until", "claimed_at", "finished_at", "live", "owner", "job_id", "group_id", "unique_key",
+    "cancelling", "waits", "followed", "refused", "gate", "gate_spec",
+)  # fmt: skip
+"""All columns that are read of a run, in the order of `RunRow`, which has `after` before `waits`."""
 CLAIMED: Final = (
-    "id", *_IDENTITY, "state", "live", "queue", "priority", "run_at", "finished_at", "keep", "attempt", "cancelling",
-    "unique_key", "followed", "refused", "lane",
+    "id", "payload", "state", "queue", "run_at", "created_at", "keep", "lane", "priority", "attempt", "finished_at",
+    "live", "owner", "job_id", "group_id", "unique_key", "cancelling", "followed", "refused",
 )  # fmt: skip
 """The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
 Terms = tuple[str, str, int, int]
@@ -68,23 +73,21 @@ _COUNT: Final = (
 
 def run_row(row: Sequence[Any]) -> RunRow:
     """Build a run's row from the values of RUN_COLUMNS."""
-    return RunRow(
-        id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
-        live=row[7], queue=row[8], lane=row[9], status=row[10], priority=row[11], run_at=row[12], finished_at=row[13],
-        keep=row[14], token=row[15], node=row[16], lease_until=row[17], attempt=row[18], cancelling=bool(row[19]),
-        unique=row[20], claimed_at=row[21], followed=row[22], refused=row[23], waits=row[24], gate=row[25],
-        gate_spec=row[26],
-    )  # fmt: skip
+    kept = list(row)
+    kept[21:22] = [bool(row[21]), ()]  # `after` is in the state
+    return RunRow(*kept)
 
 
 def claimed_row(row: Sequence[Any], terms: Terms) -> RunRow:
-    """Build the row of a run that is claimed from the values of CLAIMED."""
+    """Build the row of a run that is claimed from the values of CLAIMED, and maybe more values after them."""
     node, token, until, now = terms
+    (
+        run_id, call, state, queue, run_at, created_at, keep, lane, priority, attempt, finished_at, live, owner, job_id,
+        group, unique, cancelling, followed, refused, *_,
+    ) = row  # fmt: skip
     return RunRow(
-        id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
-        live=row[7], queue=row[8], status="running", priority=row[9], run_at=row[10], finished_at=row[11],
-        keep=row[12], token=token, node=node, lease_until=until, attempt=row[13], cancelling=bool(row[14]),
-        unique=row[15], claimed_at=now, followed=row[16], refused=row[17], lane=row[18],
+        run_id, call, state, queue, "running", run_at, created_at, keep, lane, priority, attempt, token, node, until,
+        now, finished_at, live, owner, job_id, group, unique, bool(cancelling), (), 0, followed, refused,
     )  # fmt: skip
 
 
