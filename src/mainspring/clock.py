@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from mainspring.core.instants import SECOND
 
-__all__ = ["Clock", "StoreTime", "SystemClock", "Wake"]
+__all__ = ["Bell", "Clock", "StoreTime", "SystemClock", "Wake"]
 
 
 class Wake(Protocol):

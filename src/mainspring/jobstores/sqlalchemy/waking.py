@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from mainspring.clock import Bell
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.sqlalchemy.transaction import Tx
 
@@ -29,6 +30,8 @@ MARK_SECONDS: Final = 10.0
 RENEW_SECONDS: Final = 5.0
 GOOD_MARK_SECONDS: Final = 7.5
 """A mark of another process that holds for longer than this is not written again."""
+MESSENGER_SECONDS: Final = 2.0
+"""The thread that sends held-back messages ends after this many seconds without one."""
 AWAITED: Final = "(SELECT value FROM {meta} WHERE name = 'awaited')"
 """Until when somebody waits for the end of a run, as far as that is known."""
 
@@ -61,23 +64,30 @@ class Waker(ABC):
         self._own_end.setblocking(False)
         self._far_end.setblocking(False)
         self._last_told = 0.0
-        self._timer: threading.Timer | None = None
+        self._held_back = False
+        self._messenger: threading.Thread | None = None
+        self._bell = Bell()
         self._closed = False
 
     def stir(self) -> None:
         """Wake the sleepers of this process, and message the other processes."""
         self.move()
         with self._changed:
-            wait = self._last_told + self.pause - time.monotonic()
-            if wait > 0:
+            now = time.monotonic()
+            if now < self._last_told + self.pause:
                 # Send a held-back message when the pause is over; otherwise a process would sleep through it.
-                if self._timer is None and not self._closed:
-                    self._timer = threading.Timer(wait, self._tell_late)
-                    self._timer.daemon = True
-                    self._timer.start()
+                if not self._held_back and not self._closed:
+                    self._held_back = True
+                    self._call_messenger()
                 return
-            self._last_told = time.monotonic()
+            self._last_told = now
         self._tell_safely()
+
+    def _call_messenger(self) -> None:
+        if self._messenger is None:
+            self._messenger = threading.Thread(target=self._send_late, name="mainspring-messenger", daemon=True)
+            self._messenger.start()
+        self._bell.set()
 
     def move(self) -> None:
         """Wake the sleepers of this process."""
@@ -126,12 +136,21 @@ class Waker(ABC):
             if left <= 0:
                 return
 
-    def _tell_late(self) -> None:
-        with self._changed:
-            self._last_told = time.monotonic()
-        self._tell_safely()
-        with self._changed:
-            self._timer = None
+    def _send_late(self) -> None:
+        """Send held-back messages, each when its pause is over; end when there was none for a while."""
+        while True:
+            if not self._closed:
+                self._bell.wait(MESSENGER_SECONDS)
+            with self._changed:
+                if not self._held_back:
+                    self._messenger = None
+                    return
+                wait = self._last_told + self.pause - time.monotonic()
+            if wait > 0 and not self._closed:
+                time.sleep(wait)
+            with self._changed:
+                self._held_back, self._last_told = False, time.monotonic()
+            self._tell_safely()
 
     def _tell_safely(self) -> None:
         try:
@@ -142,11 +161,10 @@ class Waker(ABC):
     def close(self) -> None:
         """Wake every sleeper, and send the message that was still held back."""
         with self._changed:
-            timer, self._closed = self._timer, True
-        if timer is not None:
-            timer.cancel()
-            timer.join()
-            self._tell_safely()
+            messenger, self._closed = self._messenger, True
+        if messenger is not None:
+            self._bell.set()
+            messenger.join()
         self.move()
         with self._listening:
             self.end()
