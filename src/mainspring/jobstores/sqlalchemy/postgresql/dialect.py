@@ -25,6 +25,7 @@ from mainspring.jobstores.sqlalchemy.database import (
     StoreTx,
     log,
 )
+from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
@@ -64,22 +65,6 @@ _WORDS: Final = {"unsupported startup parameter": "26000", "too many connections
 _NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, ?)"
 """Only a hint, so it does not wait for the disk."""
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
-
-
-class TimedConnection(psycopg.Connection[Any]):
-    """A connection that gives up if the server does not answer at all, for example because it is frozen."""
-
-    patience: float = ANSWER_TIMEOUT_SECONDS
-
-    def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the server, but not for ever."""
-        if options.get("timeout") is None:
-            options["timeout"] = self.patience
-        try:
-            return super().wait(*args, **options)
-        except psycopg.errors._WaitTimeout as error:
-            self.pgconn.finish()
-            raise psycopg.OperationalError(f"no answer for {options['timeout']:g} s") from error
 
 
 class PostgreSQLDatabase(ServerDatabase):
@@ -146,7 +131,8 @@ class PostgreSQLDatabase(ServerDatabase):
         return {name for (name,) in tx.all(found, self.connections.dialect.identifier_preparer.format_table(table))}
 
     def _tx(self, connection: Any) -> StoreTx:
-        return PostgreSQLTx(self, connection.cursor(binary=True))
+        own = isinstance(connection, TimedConnection)
+        return PostgreSQLTx(self, connection.own_cursor if own else connection.cursor(binary=True))
 
     def _commit(self, connection: Any) -> None:
         connection.execute("COMMIT", prepare=False)

@@ -14,6 +14,7 @@ from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, WITH_LEVELS, Level, Look, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.runs import (
     CLAIMED,
     FRESH,
@@ -97,6 +98,7 @@ _ADD_ONE: Final = (
     f"INSERT INTO {{runs}} ({', '.join((*FRESH, *_OF_FRESH))}) SELECT {_FRESH_VALUES} WHERE NOT EXISTS"
     f" (SELECT 1 FROM {{gone}} WHERE id = %b::text AND expires_at > {_CLOCK} + %b::bigint) ON CONFLICT DO NOTHING"
 )
+_ADD_ONE_FORMATS: Final = [int(_TYPES.get(name, "text") in ("text", "bytea")) for name in (*FRESH, "id", "value")]
 
 
 class PostgreSQLTx(StoreTx):
@@ -147,14 +149,20 @@ class PostgreSQLTx(StoreTx):
         self.stirred = True
         if len(runs) == 1:
             run_id = runs[0].id
-            row = (*fresh_row(runs[0]), run_id, self.database.shift)
-            self.cursor.execute(self.texts[_ADD_ONE], row)
-            return {run_id: run_id if self.cursor.rowcount else ""}
+            return {run_id: run_id if self._add_one(runs[0]) else ""}
         rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
         found = self._fetch(*self._insert_new(FRESH, [rows[run_id] for run_id in sorted(rows)]))
         answers: dict[str, str | None] = dict.fromkeys(rows, "")
         answers.update((run_id, run_id) for (run_id,) in found)
         return answers
+
+    def _add_one(self, run: RunRow) -> int:
+        row, connection = (*fresh_row(run), run.id, self.database.shift), self.cursor.connection
+        if isinstance(connection, TimedConnection) and connection.is_plain:
+            return connection.change(self.texts[_ADD_ONE], list(map(_as_bytes, row)), _ADD_ONE_FORMATS)
+        self.cursor.execute(self.texts[_ADD_ONE], row)
+        changed: int = self.cursor.rowcount
+        return changed
 
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
         values, source, params = _source(columns, rows)
@@ -403,6 +411,13 @@ class PostgreSQLTx(StoreTx):
     def _read_clock(self) -> int:
         now: int = self.cursor.execute(f"SELECT {_CLOCK}").fetchone()[0]
         return now
+
+
+def _as_bytes(value: str | int | bytes | None) -> bytes | None:
+    """Return a parameter in the form of `TimedConnection.change`."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else str(value)).encode()
 
 
 def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:

@@ -1,0 +1,126 @@
+"""A connection to PostgreSQL that does not wait for ever, and that can execute a statement without a cursor.
+
+A cursor finds out the types of parameters, decides what to prepare, and takes results apart. For the statement of a
+single enqueue, which is always the same, that takes longer than to make, sign and send the call.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from mainspring.jobstores.sqlalchemy.database import ANSWER_TIMEOUT_SECONDS
+
+__all__ = ["TimedConnection"]
+
+_SENT: Final = 0
+_UTF8: Final = b"UTF8"
+
+
+class TimedConnection(psycopg.Connection[Any]):
+    """A connection that gives up if the server does not answer at all, for example because it is frozen."""
+
+    patience: float = ANSWER_TIMEOUT_SECONDS
+    _known_statements: dict[str, bytes] | None = None
+    _poller: select.poll | None = None
+    _own_cursor: psycopg.Cursor[Any] | None = None
+
+    @property
+    def own_cursor(self) -> psycopg.Cursor[Any]:
+        """A cursor for one statement after the other: to make one takes as long as to sign a call."""
+        if self._own_cursor is None:
+            self._own_cursor = self.cursor(binary=True)
+        return self._own_cursor
+
+    def wait(self, *args: Any, **options: Any) -> Any:
+        """Wait for the server, but not for ever."""
+        if options.get("timeout") is None:
+            options["timeout"] = self.patience
+        try:
+            return super().wait(*args, **options)
+        except psycopg.errors._WaitTimeout as error:
+            raise self._given_up() from error
+
+    def _given_up(self) -> psycopg.OperationalError:
+        self.pgconn.finish()
+        return psycopg.OperationalError(f"no answer for {self.patience:g} s")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `change` may be called: text is UTF-8, statements may be prepared, each one commits by itself."""
+        return (
+            self.autocommit
+            and self.prepare_threshold is not None
+            and self.pgconn.parameter_status(b"client_encoding") == _UTF8
+            and hasattr(select, "poll")
+        )
+
+    def change(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> int:
+        """Execute a statement that returns no rows; return how many rows it changed.
+
+        It has `%b` for each parameter. Numbers come as text (0), texts and bytes as themselves (1).
+        """
+        if self._known_statements is None:
+            self._known_statements, self._poller = {}, select.poll()
+            self._poller.register(self.pgconn.socket, select.POLLIN)
+        name = self._known_statements.get(statement)
+        if name is None:
+            name = b"mainspring_%d" % len(self._known_statements)
+            self.pgconn.send_prepare(name, _numbered(statement))
+            self._answer()
+            self._known_statements[statement] = name
+        self.pgconn.send_query_prepared(name, params, formats)
+        return self._answer().command_tuples or 0
+
+    def _answer(self) -> PGresult:
+        """Return the answer to the statement that was sent; raise if it failed, or if none comes."""
+        wire, deadline = self.pgconn, time.monotonic() + self.patience
+        while wire.flush() != _SENT:  # the server may have to be read before it takes more
+            self._wait(deadline, select.POLLIN | select.POLLOUT)
+            wire.consume_input()
+        found = None
+        while True:
+            while wire.is_busy():
+                self._wait(deadline)
+                wire.consume_input()
+            result = wire.get_result()
+            if result is None:
+                break
+            found = result
+        if found is None or found.status != ExecStatus.COMMAND_OK:
+            raise self._error(found)
+        return found
+
+    def _wait(self, deadline: float, events: int = select.POLLIN) -> None:
+        assert self._poller is not None
+        left = deadline - time.monotonic()
+        if events != select.POLLIN:
+            self._poller.modify(self.pgconn.socket, events)
+        try:
+            if left <= 0 or not self._poller.poll(left * 1000):
+                raise self._given_up()
+        finally:
+            if events != select.POLLIN and self.pgconn.status == psycopg.pq.ConnStatus.OK:
+                self._poller.modify(self.pgconn.socket, select.POLLIN)
+
+    def _error(self, result: PGresult | None) -> psycopg.Error:
+        if result is None:
+            return psycopg.OperationalError("the connection was lost before an answer came")
+        return errors.error_from_result(result)
+
+
+@lru_cache(100)
+def _numbered(statement: str) -> bytes:
+    """Return a statement with `$1`, `$2`, ... for its parameters."""
+    numbers = count(1)
+    return re.sub("%b", lambda _: f"${next(numbers)}", statement).replace("%%", "%").encode()
