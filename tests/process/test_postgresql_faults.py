@@ -15,13 +15,14 @@ import psycopg
 import pytest
 from sqlalchemy import MetaData, create_engine, text
 
+from mainspring.core.policy import Policy
 from mainspring.core.run import Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
-from mainspring.testing.conformance.helpers import add_run, claim, make_run, new_id, succeed
+from mainspring.testing.conformance.helpers import add_run, claim, current, make_run, new_id, succeed
 from tests.servers import PostgreSQL, Server
 
 KILLS = 12
@@ -125,6 +126,51 @@ def test_an_immediate_stop_in_the_middle_of_queue_work_loses_and_doubles_nothing
             server.restart()
     work.check()
     store.shutdown()
+
+
+def _lazy(server: Server) -> SQLAlchemyJobStore:
+    """Let a server write to its disk only for those who wait for it, and open a store there."""
+    url = server.url.replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    server.restart()
+    return SQLAlchemyJobStore(server.url)
+
+
+def test_a_claim_of_a_run_that_may_start_only_once_outlasts_a_crash(start_server: Start) -> None:
+    server = start_server(PostgreSQL)
+    store = _lazy(server)
+    run = add_run(store, policy=Policy(delivery="at_most_once"))
+    [claimed] = claim(store)
+    server.restart()
+    assert _patiently(lambda: claim(store)) == []
+    kept = current(store, run)
+    assert (kept.status, kept.token, kept.attempt) == (Status.RUNNING, claimed.token, 1)
+    assert store.settle([succeed(store, claimed)]) == [True]
+    store.shutdown()
+
+
+def test_a_run_whose_claim_a_crash_has_undone_is_claimed_again_and_ends_once(start_server: Start) -> None:
+    server = start_server(PostgreSQL)
+    store = _lazy(server)
+    run = add_run(store)
+    [claimed] = claim(store)
+    server.restart()
+    again = _patiently(lambda: claim(store))
+    assert store.settle([succeed(store, claimed)]) == [not again]  # the server may have been quicker than its death
+    assert store.settle([succeed(store, each) for each in again]) == [True] * len(again)
+    assert current(store, run).status is Status.SUCCEEDED
+    store.shutdown()
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Act as soon as the server answers again."""
+    for _ in range(200):
+        try:
+            return act()
+        except StoreUnavailable:
+            time.sleep(0.05)
+    return act()
 
 
 def test_sessions_terminated_all_the_time_lose_and_double_nothing(postgresql_server: PostgreSQL) -> None:

@@ -116,7 +116,7 @@ def test_runs_of_many_queues_that_another_transaction_has_are_skipped(mariadb_se
 # -- few questions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_of_postgresql_asks_twice_and_an_idle_one_once(
+def test_a_claim_of_postgresql_asks_once_for_the_most_urgent_runs(
     postgresql: SQLAlchemyJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = make_run(postgresql, due_in=500)
@@ -131,7 +131,33 @@ def test_a_claim_of_postgresql_asks_twice_and_an_idle_one_once(
         assert found.next_at is not None
         assert (found.next_at <= found.now) is left
         assert left or found.next_at == late.run_at
-        assert len(said) == (2 if number else 1)
+        assert len(said) == 1
+
+
+def test_a_claim_of_postgresql_asks_again_for_the_runs_of_other_executors(
+    postgresql: SQLAlchemyJobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [make_run(postgresql, executor=executor) for executor in (None, "loop") for _ in range(3)]
+    urgent = make_run(postgresql, priority=5)
+    postgresql.add_runs([*runs, urgent])
+    said = _noted(monkeypatch, PostgreSQLTx, "_fetch")
+    found = postgresql.claim([(("default",), 3), (("default:async",), 9)], node=NODE, token=new_token(), lease=LEASE)
+    assert [run.id for run in found.runs] == [urgent.id, *(run.id for run in [*runs[:2], *runs[3:]])]
+    assert len(said) == 3  # the urgent one while it looked, then the rest of the two lanes
+    assert found.next_at is not None
+    assert found.next_at <= found.now
+
+
+def test_the_runs_of_a_few_queues_come_in_one_statement_the_oldest_first(
+    postgresql: SQLAlchemyJobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [make_run(postgresql, due_in=-50 + number, queue=MANY[number % 4]) for number in range(12)]
+    postgresql.add_runs(runs)
+    said = _noted(monkeypatch, PostgreSQLTx, "_fetch")
+    found = look(postgresql, *MANY[:8], limit=7)
+    assert [run.id for run in found.runs] == [run.id for run in runs[:7]]
+    assert len(said) == 1
+    assert found.next_at == runs[7].run_at
 
 
 def test_a_full_claim_that_leaves_nothing_says_so(postgresql: SQLAlchemyJobStore) -> None:

@@ -80,6 +80,8 @@ class Race:
         self.quick, self.slow = (SQLAlchemyJobStore(engine=engine, tablename="race_jobs") for _ in range(2))
         for store in (self.quick, self.slow):
             store.start(None, "default")
+        # Both count ends, and who counts in the same row would wait for the one that is stopped.
+        self.quick._open().slot, self.slow._open().slot = 0, 1
         self._engine = engine
         self._threads = ThreadPoolExecutor(4)
 
@@ -269,7 +271,7 @@ def test_without_the_lock_of_its_predecessor_a_run_would_wait_for_ever(race: Rac
 
 # -- gates ---------------------------------------------------------------------------------------------------------
 
-LEASED = "SET status = 'running'"
+LEASED = "claimed_at = %s WHERE id"  # the statement that leases runs where limits matter
 PARKED = "SET status = 'blocked'"
 WRITTEN = "expires_at = "  # the statement that writes outcomes
 

@@ -55,6 +55,9 @@ class RowStore(JobStore):
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs; return the rows after the claim, most urgent first."""
 
+    def _keep_claim(self, token: str) -> None:
+        """Make sure that a claim outlasts a crash of the server, before runs start that may start only once."""
+
     @abstractmethod
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         """Renew leases; see `JobStore.extend`."""

@@ -252,7 +252,10 @@ class RecordStore(RowStore):
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         """Lease due runs, for each want up to its limit; set aside those that cannot be restored."""
         now, rows, next_at = self._claim_rows(wants, node, token, lease)
-        return ClaimedRuns(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
+        runs = self._runs(self._whole_runs(rows)[0], now)[0]
+        if any(run.policy.delivery == "at_most_once" for run in runs):
+            self._keep_claim(token)
+        return ClaimedRuns(now, runs, next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         """Renew the lease of each claim that is still held, keep its reports, and return its standing."""

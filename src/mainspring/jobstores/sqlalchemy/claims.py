@@ -26,16 +26,28 @@ from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
 from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
 __all__ = [
-    "FEW_LANES", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Level", "Look", "cancel", "extend", "lapsed",
-    "queues_of",
+    "FEW_LANES", "HELD", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Level", "Look", "TakenLevel", "cancel", "extend",
+    "lapsed", "queues_of",
 ]  # fmt: skip
 
 Level = tuple[str, int]
 """A lane and a priority at which runs wait in it."""
 
 
+class TakenLevel(NamedTuple):
+    """The runs that a dialect has leased while it looked: the due ones of some lanes of a want, at one priority."""
+
+    want: int
+    """Which of the wants it is."""
+    priority: int
+    lanes: Sequence[str]
+    runs: list[RunRow]
+    times: list[int]
+    """When other runs of these lanes can be had at this priority."""
+
+
 class Look(NamedTuple):
-    """What a claim sees before it takes anything."""
+    """What a claim sees first, and what it may have taken at the same time."""
 
     now: int
     limits: dict[str, int]
@@ -45,7 +57,8 @@ class Look(NamedTuple):
     held: list[Row]
     """The runs that the token holds already."""
     levels: list[tuple[str, int, int]] | None = None
-    """Each level with the time of its first run; None if that was not asked."""
+    """Each level with the time of its first run, before any was taken; None if that was not asked."""
+    taken: TakenLevel | None = None
 
 
 STARTING_KEY: Final = ">"
@@ -54,7 +67,7 @@ STARTING_KEY: Final = ">"
 FEW_LANES: Final = 4
 """Up to this many lanes, read as many runs of each as are wanted from all together."""
 
-_HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
+HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
 # Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
 # max: PostgreSQL may compute them by reading all waiting runs.
 WITH_LEVELS: Final = """
@@ -109,7 +122,7 @@ class ClaimVerbs(GateVerbs):
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> tuple[int, list[RunRow], int | None]:
         """Lease due runs, for each want up to its limit of its lanes; if this token holds runs, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
-        now, limits, gated, held, levels = self.look(token, lanes)
+        now, limits, gated, held, levels, taken = self.look(wants, lanes, node, token, lease)
         terms = (node, token, now + int(lease * SECOND), now)
         if limits:
             lanes = [lane for lane in lanes if limits.get(queue_of(lane), 1) > 0]  # not of paused queues
@@ -130,8 +143,13 @@ class ClaimVerbs(GateVerbs):
         claimed: list[RunRow] = []
         times: list[int] = []
         left: dict[int, list[Level]] = {}  # by the time after which to look again
-        for names, limit in wants:
+        for number, (names, limit) in enumerate(wants):
             waiting = [level for name in dict.fromkeys(names) for level in of_lane.get(name, ())]
+            if taken is not None and taken.want == number:
+                claimed += taken.runs
+                times += taken.times
+                limit -= len(taken.runs)
+                waiting = [each for each in waiting if each[1] != taken.priority or each[0] not in taken.lanes]
             found, later, looked = self._claim_due(waiting, limit, terms)
             claimed += found
             times += later
@@ -170,13 +188,16 @@ class ClaimVerbs(GateVerbs):
                     later += times
         return claimed, later, looked
 
-    def look(self, token: str, lanes: list[str]) -> Look:
-        """Look at the limits of queues, at gates, and at the runs held under a token."""
+    def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
+        """Look at the limits of queues, at gates, and at the runs held under a token.
+
+        A dialect may take runs in the same step, if neither limits nor gates matter and the token holds none.
+        """
         limits: dict[str | None, int] = {}
         if lanes:
             limits.update(self.all(_LIMITS, self.many(queues_of(lanes)), self.many(lanes)))
         gated = limits.pop(None, None) is not None
-        return Look(self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(_HELD, token))
+        return Look(self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(HELD, token))
 
     def claim_limited(
         self, wants: Sequence[Want], lanes: list[str], terms: Terms

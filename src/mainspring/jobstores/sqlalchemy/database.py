@@ -245,6 +245,9 @@ class Database(ABC):
         """Settle, and return which outcomes were written."""
         return self.at_once(lambda tx: Answers(tx.settle(outcomes), tx.refused))
 
+    def keep_claim(self, token: str) -> None:  # noqa: B027
+        """Wait until a claim is on the disk, where claims do not wait for it."""
+
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
         return self.at_once(lambda tx: tx.due(limit, hold))

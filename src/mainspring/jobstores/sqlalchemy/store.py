@@ -201,6 +201,9 @@ class SQLStore(RecordStore):
     ) -> tuple[int, list[RunRow], int | None]:
         return self._working().at_once(lambda tx: tx.claim(wants, node, token, lease))
 
+    def _keep_claim(self, token: str) -> None:
+        self._open().keep_claim(token)
+
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
 

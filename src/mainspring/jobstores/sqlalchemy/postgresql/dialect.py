@@ -62,6 +62,7 @@ _MEANINGS: Final = {
 }
 _WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
 
+_KEEP: Final = "UPDATE {runs} SET lease_until = lease_until WHERE status = 'running' AND token = ?"
 _NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, ?)"
 """Only a hint, so it does not wait for the disk."""
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
@@ -103,6 +104,10 @@ class PostgreSQLDatabase(ServerDatabase):
         answers = super().settle(left) if left else Answers()
         more = {each.run.id for each, accepted in zip(left, answers, strict=True) if accepted}
         return Answers([each.run.id in written or each.run.id in more for each in outcomes], answers.refused)
+
+    def keep_claim(self, token: str) -> None:
+        # Any commit that waits for the disk brings all earlier ones there.
+        self.at_once(lambda tx: tx.run(_KEEP, token))
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:

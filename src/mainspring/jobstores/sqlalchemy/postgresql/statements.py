@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, WITH_LEVELS, Level, Look, queues_of
-from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.postgresql.claiming import CLOCK, NOW, ClaimingTx
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.runs import (
-    CLAIMED,
     FRESH,
     INSERTED,
-    NEXT_ATTEMPT,
     PLACED,
-    RUN_COLUMNS,
     WRITTEN,
-    Terms,
-    claimed_row,
     ends,
     fresh_row,
     inserted_row,
@@ -41,45 +34,6 @@ from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
 
-# Use the start of the statement: time never goes back within a transaction, and the planner may use it.
-_CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
-_NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
-_BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
-_BY_TIME: Final = attrgetter("run_at", "id")
-_CLAIMED: Final = ", ".join(CLAIMED)
-_DUE_AT: Final = (
-    "FROM {{runs}} WHERE status = 'pending' AND at_gate IS NULL AND lane = waiting.name AND priority = %(priority)s"
-    " AND run_at {} ORDER BY run_at"
-)
-_PLACE: Final = ("id", "run_at", "lane")
-_LANES: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page) CROSS JOIN LATERAL"
-_FIRST: Final = f"""
-SELECT first.* FROM {_LANES} (
-       SELECT {", ".join(_PLACE)} {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page) AS first"""
-# Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
-_TAKE: Final = f"""
-UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
-       node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
-       unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
- WHERE ctid = ANY(ARRAY(
-       SELECT first.ctid FROM {_LANES} (
-              SELECT ctid, run_at {_DUE_AT.format("<= %(now)s")} LIMIT waiting.page FOR UPDATE SKIP LOCKED) AS first
-        ORDER BY first.run_at LIMIT %(limit)s))
-RETURNING {_CLAIMED}"""
-# These see the runs as they were before: if the claim is full, leave out as many as it takes.
-_TAKE_AND_LOOK: Final = f"""{_TAKE},
-    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("<= %(now)s")} LIMIT %(limit)s + 1) AS first
-      ORDER BY first.run_at OFFSET %(limit)s LIMIT 1),
-    (SELECT first.run_at FROM {_LANES} (SELECT run_at {_DUE_AT.format("> %(now)s")} LIMIT 1) AS first
-      ORDER BY first.run_at LIMIT 1)"""
-_LOOK: Final = f"""{WITH_LEVELS % ("SELECT unnest(%(lanes)s::text[]) AS name", *["IS NULL"] * 3)}
-SELECT {_NOW}, ARRAY(SELECT name FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
-       ARRAY(SELECT allowed FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name),
-       EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s)),
-       found.*, held.*
-  FROM (SELECT COALESCE(array_agg(lane), '{{{{}}}}'), COALESCE(array_agg(priority), '{{{{}}}}'),
-               COALESCE(array_agg(run_at), '{{{{}}}}') FROM first WHERE run_at IS NOT NULL) AS found
-  LEFT JOIN (SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = %(token)s) AS held ON true"""
 _PLAIN: Final = "AND stored.followed = 0 AND stored.at_gate IS NULL"
 _TYPES: Final = {
     **dict.fromkeys(("payload", "state", "live", "frame", "info", "cells"), "bytea"),
@@ -96,26 +50,15 @@ _OF_FRESH: Final = {"status": "'pending'", "attempt": "0", "cancelling": "0"}
 _FRESH_VALUES: Final = ", ".join([*(f"%b::{_TYPES.get(name, 'text')}" for name in FRESH), *_OF_FRESH.values()])
 _ADD_ONE: Final = (
     f"INSERT INTO {{runs}} ({', '.join((*FRESH, *_OF_FRESH))}) SELECT {_FRESH_VALUES} WHERE NOT EXISTS"
-    f" (SELECT 1 FROM {{gone}} WHERE id = %b::text AND expires_at > {_CLOCK} + %b::bigint) ON CONFLICT DO NOTHING"
+    f" (SELECT 1 FROM {{gone}} WHERE id = %b::text AND expires_at > {CLOCK} + %b::bigint) ON CONFLICT DO NOTHING"
 )
 _ADD_ONE_FORMATS: Final = [int(_TYPES.get(name, "text") in ("text", "bytea")) for name in (*FRESH, "id", "value")]
 
 
-class PostgreSQLTx(StoreTx):
+class PostgreSQLTx(ClaimingTx):
     """A transaction on a pooled connection, or a single statement."""
 
     judged = (*JUDGED, AWAITED)
-
-    @staticmethod
-    def many(values: list[Any], /) -> Any:
-        return values
-
-    def begin(self) -> None:
-        """Begin, and read the clock in the same round trip."""
-        self.begun = True
-        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
-        self.cursor.nextset()
-        self._now = self.cursor.fetchone()[0] + self.database.shift
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:
@@ -172,56 +115,12 @@ class PostgreSQLTx(StoreTx):
         where = ""
         if winners:  # fired runs: each goes with its job's step, and its lease begins now
             where = f"{given.pop('fired_by')} IN ({winners}) AND "
-            given["lease_until"] += f" + {_NOW}"
+            given["lease_until"] += f" + {NOW}"
         return (
             f"INSERT INTO {self.database.names['runs']} ({', '.join(given)}) SELECT {', '.join(given.values())}"
             f" FROM {source} WHERE {where}NOT EXISTS (SELECT 1 FROM {self.database.names['gone']} AS gone"
-            f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
+            f" WHERE gone.id = new.id AND gone.expires_at > {NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
-
-    def look(self, token: str, lanes: list[str]) -> Look:
-        params = {"token": token, "lanes": lanes, "queues": queues_of(lanes)}
-        rows = self._fetch(self.texts[_LOOK], params)
-        now, names, allowed, gated, *levels = rows[0][:7]
-        held = [row[7:] for row in rows if row[7] is not None]
-        return Look(now, dict(zip(names, allowed, strict=True)), gated, held, list(zip(*levels, strict=True)))
-
-    def pairs(self, levels: list[Level]) -> list[Any]:
-        return [[lane for lane, _ in levels], [priority for _, priority in levels]]
-
-    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
-        # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
-        node, token, until, now = terms
-        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
-        if len(lanes) <= FEW_LANES:
-            pages = [room] * len(lanes)
-            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "pages": pages})
-            runs = sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
-            if not rows:
-                return runs, None
-            due, later = rows[0][-2:]
-            # Due runs are left only if the claim was full; otherwise other nodes have them.
-            return runs, [at for at in (due if len(rows) >= room else None, later) if at is not None]
-        # Look first how many runs of each lane are wanted, so as not to lock all due runs of each.
-        runs = []
-        while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
-            wanted = Counter(row[2] for row in best)
-            rows = self._fetch(self.texts[_TAKE], {**params, "lanes": list(wanted), "pages": list(wanted.values())})
-            runs += [claimed_row(row, terms) for row in rows]
-            if not rows or len(runs) >= room:  # if others were quicker, look for more
-                break
-        return sorted(runs, key=_BY_TIME), None
-
-    def first_due(
-        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
-    ) -> dict[str, Sequence[Sequence[Any]]]:
-        if columns is not _PLACE:
-            return super().first_due(columns, lanes, priority, now, page)
-        found: dict[str, list[Row]] = {lane: [] for lane in lanes}
-        params = {"lanes": lanes, "pages": [page] * len(lanes), "priority": priority, "now": now}
-        for row in self._fetch(self.texts[_FIRST], params):
-            found[row[2]].append(row)
-        return found  # type: ignore[return-value]
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
@@ -248,7 +147,7 @@ class PostgreSQLTx(StoreTx):
         """
         self.make_room({}, (each.run for each in outcomes))
         rows = sorted(written_row(each.run, 0) for each in outcomes)
-        from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
+        from_now = ("expires_at", f"LEAST(({NOW} & -2) + {{new}}, {NEVER})")
         values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in WRITTEN], rows)
         # The planner cannot look into CASE, so it finds the rows by id, however few it expects to be running.
         statement = f"""
@@ -262,7 +161,7 @@ class PostgreSQLTx(StoreTx):
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id, {self.texts[AWAITED]} > {_NOW}{"" if only else ", followed, at_gate"} FROM ended
+        SELECT id, {self.texts[AWAITED]} > {NOW}{"" if only else ", followed, at_gate"} FROM ended
         """
         found = self._fetch(statement, {**params, "slot": self.database.slot})
         if found:
@@ -284,8 +183,8 @@ class PostgreSQLTx(StoreTx):
                at_gate = CASE WHEN refusing IS NULL AND waits <= satisfied THEN gate END,
                waits = CASE WHEN refusing IS NULL THEN GREATEST(waits - satisfied, 0) ELSE 0 END,
                status = CASE WHEN refusing IS NULL AND waits > satisfied THEN 'blocked' ELSE 'pending' END,
-               run_at = CASE WHEN refusing IS NOT NULL THEN {_NOW} WHEN waits > satisfied THEN run_at
-                             WHEN run_at < 0 THEN {_NOW} - run_at ELSE GREATEST(run_at, {_NOW}) END
+               run_at = CASE WHEN refusing IS NOT NULL THEN {NOW} WHEN waits > satisfied THEN run_at
+                             WHEN run_at < 0 THEN {NOW} - run_at ELSE GREATEST(run_at, {NOW}) END
           FROM judged WHERE stored.id = judged.succ AND stored.id = ANY(ARRAY(SELECT succ FROM judged ORDER BY succ))
            AND CASE WHEN stored.status = 'blocked' AND stored.waits > 0 THEN true ELSE false END
         RETURNING stored.id, stored.status, stored.refused
@@ -308,7 +207,7 @@ class PostgreSQLTx(StoreTx):
             SELECT gate, n, (SELECT r.lane {parked} AND r.lane > place.lane ORDER BY r.lane LIMIT 1)
               FROM place WHERE lane IS NOT NULL),
         back AS (
-            UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
+            UPDATE {runs} SET status = 'pending', run_at = {NOW} WHERE ctid = ANY(ARRAY(
                    SELECT first.ctid FROM place CROSS JOIN LATERAL (
                           SELECT r.ctid {parked} AND r.lane = place.lane ORDER BY r.priority DESC, r.run_at
                            LIMIT place.n FOR UPDATE SKIP LOCKED) AS first WHERE place.lane IS NOT NULL))
@@ -334,15 +233,15 @@ class PostgreSQLTx(StoreTx):
         # Due jobs that no other scheduler has are left only if the page is full.
         statement = f"""
         WITH page AS (
-            UPDATE {jobs} SET due_at = {_NOW} + %(hold)s::bigint
-             WHERE ctid = ANY(ARRAY(SELECT ctid FROM {jobs} WHERE due_at <= {_NOW} ORDER BY due_at LIMIT %(limit)s
+            UPDATE {jobs} SET due_at = {NOW} + %(hold)s::bigint
+             WHERE ctid = ANY(ARRAY(SELECT ctid FROM {jobs} WHERE due_at <= {NOW} ORDER BY due_at LIMIT %(limit)s
                                        FOR UPDATE SKIP LOCKED))
             RETURNING {COLUMNS}),
         other AS (
             SELECT due_at FROM {jobs} WHERE id NOT IN (SELECT id FROM page)
-               AND due_at > CASE WHEN (SELECT count(*) FROM page) < %(limit)s THEN {_NOW} ELSE 0 END
+               AND due_at > CASE WHEN (SELECT count(*) FROM page) < %(limit)s THEN {NOW} ELSE 0 END
              ORDER BY due_at LIMIT 1)
-        SELECT {_NOW}, (SELECT due_at FROM other), page.* FROM (SELECT) AS one LEFT JOIN page ON true
+        SELECT {NOW}, (SELECT due_at FROM other), page.* FROM (SELECT) AS one LEFT JOIN page ON true
         """
         rows = self._fetch(statement, {"hold": int(hold * SECOND), "limit": limit})
         now, next_at = rows[0][:2]
@@ -378,7 +277,7 @@ class PostgreSQLTx(StoreTx):
         jobs, parts = self.database.names["jobs"], []
         params: dict[str, Any] = {}
         unchanged = (
-            f"CASE WHEN stored.version = {{was}} AND stored.at <= {_NOW} THEN true ELSE false END RETURNING stored.id"
+            f"CASE WHEN stored.version = {{was}} AND stored.at <= {NOW} THEN true ELSE false END RETURNING stored.id"
         )
         if moved:
             found, source, some = _source(("id", *MOVED, "was"), moved, "step")
@@ -401,16 +300,6 @@ class PostgreSQLTx(StoreTx):
         statement = ", ".join(f"{name} AS ({part})" for name, part in zip(names, parts, strict=True))
         answers = " UNION ALL ".join(f"SELECT '{name[:4]}:' || id FROM {name}" for name in names)
         return {found for (found,) in self._fetch(f"WITH {statement} {answers}", params)}
-
-    # -- words -------------------------------------------------------------------------------------------------
-
-    def _fetch(self, statement: str, params: dict[str, Any]) -> list[Row]:
-        rows: list[Row] = self.cursor.execute(statement, {**params, "shift": self.database.shift}).fetchall()
-        return rows
-
-    def _read_clock(self) -> int:
-        now: int = self.cursor.execute(f"SELECT {_CLOCK}").fetchone()[0]
-        return now
 
 
 def _as_bytes(value: str | int | bytes | None) -> bytes | None:

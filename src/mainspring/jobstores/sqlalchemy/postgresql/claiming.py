@@ -1,0 +1,207 @@
+"""Claims in PostgreSQL: one statement looks and takes the runs of the most urgent level, and commits by itself.
+
+A claim does not wait for the disk: if the server dies within a moment, the claimed runs wait again, and are executed
+once more. See `docs/decisions/098-claims-and-the-disk.md`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want
+from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.sqlalchemy.claims import (
+    FEW_LANES,
+    HELD,
+    STARTING_KEY,
+    WITH_LEVELS,
+    Level,
+    Look,
+    TakenLevel,
+    queues_of,
+)
+from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.runs import CLAIMED, NEXT_ATTEMPT, Terms, claimed_row
+from mainspring.jobstores.sqlalchemy.transaction import Row
+
+__all__ = ["CLOCK", "NOW", "ClaimingTx"]
+
+# Use the start of the statement: time never goes back within a transaction, and the planner may use it.
+CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+NOW: Final = f"({CLOCK} + %(shift)s::bigint)"
+_BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {CLOCK}"
+_BY_TIME: Final = attrgetter("run_at", "id")
+_CLAIMED: Final = ", ".join(CLAIMED)
+_DUE_AT: Final = (
+    "FROM {{runs}} WHERE status = 'pending' AND at_gate IS NULL AND lane = waiting.name AND priority = {priority}"
+    " AND run_at {when} ORDER BY run_at"
+)
+_PLACE: Final = ("id", "run_at", "lane")
+_GIVEN: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page)"
+_FIRST: Final = f"""
+SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
+       SELECT {", ".join(_PLACE)} {_DUE_AT.format(priority="%(priority)s", when="<= %(now)s")} LIMIT waiting.page
+       ) AS first"""
+
+
+def _take(source: str, priority: str, now: str, until: str, limit: str) -> str:
+    """Return the statement that leases the most urgent runs of the lanes in `source`."""
+    due = _DUE_AT.format(priority=priority, when=f"<= {now}")
+    # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
+    return f"""
+UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
+       node = %(node)s, token = %(token)s, lease_until = {until}, claimed_at = {now},
+       unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
+ WHERE ctid = ANY(ARRAY(
+       SELECT first.ctid FROM {source} CROSS JOIN LATERAL (
+              SELECT ctid, run_at {due} LIMIT waiting.page FOR UPDATE SKIP LOCKED) AS first
+        ORDER BY first.run_at LIMIT {limit}))
+RETURNING {_CLAIMED}"""
+
+
+def _left(source: str, priority: str, now: str, limit: str) -> str:
+    """Return two expressions: when the first due run was due that a full claim leaves, and when the next one is.
+
+    They see the runs as they were before the claim: leave out as many as it takes.
+    """
+    due, later = (_DUE_AT.format(priority=priority, when=f"{sign} {now}") for sign in ("<=", ">"))
+    return f"""
+    (SELECT first.run_at FROM {source} CROSS JOIN LATERAL (SELECT run_at {due} LIMIT {limit} + 1) AS first
+      ORDER BY first.run_at OFFSET {limit} LIMIT 1),
+    (SELECT first.run_at FROM {source} CROSS JOIN LATERAL (SELECT run_at {later} LIMIT 1) AS first
+      ORDER BY first.run_at LIMIT 1)"""
+
+
+_TAKE_GIVEN: Final = _take(_GIVEN, "%(priority)s", "%(now)s", "%(until)s", "%(limit)s")
+_TAKE_AND_LOOK: Final = f"{_TAKE_GIVEN}, {_left(_GIVEN, '%(priority)s', '%(now)s', '%(limit)s')}"
+_BEST: Final = "best AS waiting"
+_LIMIT: Final = "COALESCE((SELECT page FROM best LIMIT 1), 0)"
+_PRIORITY: Final = "waiting.priority"
+# `best` has the lanes of one want with due runs of its highest priority. They are taken here if they are few, and if
+# nothing else has to be asked first: a limit, a gate, or the runs that an earlier claim took whose reply was lost.
+_LOOK_AND_TAKE: Final = f"""{
+    WITH_LEVELS
+    % (
+        "SELECT * FROM unnest(%(lanes)s::text[], %(wants)s::integer[], %(pages)s::bigint[]) AS those(name, want, page)",
+        *["IS NULL"] * 3,
+    )
+},
+limited AS MATERIALIZED (
+    SELECT ARRAY(SELECT name FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name) AS names,
+           ARRAY(SELECT allowed FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name) AS allowed,
+           EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s))
+           AS gated,
+           EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'running' AND token = %(token)s) AS held),
+due AS MATERIALIZED (
+    SELECT name, want, page, priority, run_at FROM first JOIN wanted ON name = lane WHERE run_at <= {NOW}),
+chosen AS MATERIALIZED (SELECT want, priority FROM due ORDER BY priority DESC, run_at LIMIT 1),
+best AS MATERIALIZED (
+    SELECT name, page, priority FROM due JOIN chosen USING (want, priority)
+     WHERE (SELECT count(*) FROM due JOIN chosen USING (want, priority)) <= {FEW_LANES}
+       AND (SELECT names = '{{{{}}}}' AND NOT gated AND NOT held FROM limited)),
+taken AS ({_take(_BEST, _PRIORITY, NOW, f"{NOW} + %(lease)s::bigint", _LIMIT)})
+SELECT {", ".join(["NULL"] * len(CLAIMED))}, json_build_array(
+       {NOW}, names, allowed, gated, held,
+       ARRAY(SELECT json_build_array(lane, priority, run_at) FROM first WHERE run_at IS NOT NULL),
+       (SELECT want FROM chosen), (SELECT priority FROM chosen), ARRAY(SELECT name FROM best),
+       {_left(_BEST, _PRIORITY, NOW, _LIMIT)},
+       CASE WHEN %(alone)s THEN set_config('synchronous_commit', 'off', true) END)
+  FROM limited
+ UNION ALL SELECT taken.*, NULL FROM taken"""
+
+
+class ClaimingTx(StoreTx):
+    """A transaction on a pooled connection, or a single statement: what all steps need, and claims."""
+
+    @staticmethod
+    def many(values: list[Any], /) -> Any:
+        return values
+
+    def begin(self) -> None:
+        """Begin, and read the clock in the same round trip."""
+        self.begun = True
+        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
+        self.cursor.nextset()
+        self._now = self.cursor.fetchone()[0] + self.database.shift
+
+    def _fetch(self, statement: str, params: dict[str, Any]) -> list[Row]:
+        rows: list[Row] = self.cursor.execute(statement, {**params, "shift": self.database.shift}).fetchall()
+        return rows
+
+    def _read_clock(self) -> int:
+        now: int = self.cursor.execute(f"SELECT {CLOCK}").fetchone()[0]
+        return now
+
+    # -- claims ------------------------------------------------------------------------------------------------
+
+    def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
+        places = {lane: (number, max(0, limit)) for number, (some, limit) in enumerate(wants) for lane in some}
+        params = {
+            "lanes": lanes,
+            "wants": [places[lane][0] for lane in lanes],
+            "pages": [places[lane][1] for lane in lanes],
+            "queues": queues_of(lanes),
+            "node": node,
+            "token": token,
+            "lease": int(lease * SECOND),
+            "alone": self.may_fail and not self.begun,  # a caller's transaction waits for the disk as it likes
+        }
+        *rows, (*_, said) = sorted(self._fetch(self.texts[_LOOK_AND_TAKE], params), key=_is_last)
+        now, names, allowed, gated, is_held, levels, want, priority, best, left, later, _ = said
+        held = self.all(HELD, token) if is_held else []
+        taken = None
+        if best:
+            runs = self._claimed(rows, (node, token, now + int(lease * SECOND), now))
+            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            times = [left if len(runs) >= wants[want][1] else None, later]
+            taken = TakenLevel(want, priority, best, runs, [at for at in times if at is not None])
+        return Look(now, dict(zip(names, allowed, strict=True)), gated, held, levels, taken)
+
+    def _claimed(self, rows: list[Row], terms: Terms) -> list[RunRow]:
+        return sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
+
+    def pairs(self, levels: list[Level]) -> list[Any]:
+        return [[lane for lane, _ in levels], [priority for _, priority in levels]]
+
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
+        node, token, until, now = terms
+        params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
+        if len(lanes) <= FEW_LANES:
+            pages = [room] * len(lanes)
+            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "pages": pages})
+            if not rows:
+                return [], None
+            due, later = rows[0][-2:]
+            times = [due if len(rows) >= room else None, later]
+            return self._claimed(rows, terms), [at for at in times if at is not None]
+        # Look first how many runs of each lane are wanted, so as not to lock all due runs of each.
+        runs: list[RunRow] = []
+        while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
+            wanted = Counter(row[2] for row in best)
+            pages = list(wanted.values())
+            rows = self._fetch(self.texts[_TAKE_GIVEN], {**params, "lanes": list(wanted), "pages": pages})
+            runs += [claimed_row(row, terms) for row in rows]
+            if not rows or len(runs) >= room:  # if others were quicker, look for more
+                break
+        return sorted(runs, key=_BY_TIME), None
+
+    def first_due(
+        self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
+    ) -> dict[str, Sequence[Sequence[Any]]]:
+        if columns is not _PLACE:
+            return super().first_due(columns, lanes, priority, now, page)
+        found: dict[str, list[Row]] = {lane: [] for lane in lanes}
+        params = {"lanes": lanes, "pages": [page] * len(lanes), "priority": priority, "now": now}
+        for row in self._fetch(self.texts[_FIRST], params):
+            found[row[2]].append(row)
+        return found  # type: ignore[return-value]
+
+
+def _is_last(row: Row) -> bool:
+    """Return True for the row that says what was looked at, which has no run."""
+    return row[-1] is not None
