@@ -32,7 +32,7 @@ from mainspring.core.references import (
     obj_to_ref,
     ref_to_obj,
 )
-from mainspring.core.run import ON, After, Call
+from mainspring.core.run import ON, After, Call, Run
 from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import CallableReferenceError, ConfigurationError, TaskNotFound, near
@@ -194,6 +194,8 @@ class Task(Generic[P, R]):
         """Earlier names of the task, under which calls may still be stored."""
         self.validator: Validator | None = None
         """Checks the arguments of each call, and makes of them what the annotations say."""
+        self.pattern: tuple[object, Options, Run] | None = None
+        """A run of this task, made with these options, from which others are made."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)

@@ -211,7 +211,19 @@ class Calls:
         self._middleware.emit("pre_enqueue", run)
 
     def make(self, call: TaskCall[Any]) -> Run:
-        """Make the run of a call."""
+        """Make the run of a call; what it has in common with other calls of the task is checked and made once."""
+        task, made = call.task, call.task.pattern
+        if made is None or made[0] is not self or made[1] is not call.options or Placeholder.made:
+            run = self._make(call)
+            if is_repeatable(call.options) and task.registry is self._tasks and not Placeholder.made:
+                task.pattern = self, call.options, replace(run, call=replace(run.call, args=(), kwargs={}))
+            return run
+        pattern, now = made[2], self.app_store.now()
+        headers: dict[str, str] | None = {} if self._middleware.signals["pre_enqueue"] else None
+        own = Call(pattern.call.func, tuple(call.args), dict(call.kwargs), pattern.call.name, headers=headers)
+        return replace(pattern, id=new_run_id(), call=own, created_at=now, run_at=now)
+
+    def _make(self, call: TaskCall[Any]) -> Run:
         app_store, task, options = self.app_store, call.task, call.options
         policy, run_id, unique = options.policy, options.id or new_run_id(), None
         if policy is not DEFAULT_POLICY:
@@ -263,6 +275,15 @@ class Calls:
         """Execute runs here and now."""
         inline = self.app_store.companion
         return [RunHandle(inline.runs, run_id) for run_id in inline.execute(runs)]
+
+
+def is_repeatable(options: Options) -> bool:
+    """Return True if the runs of calls with these options differ only by their ids, arguments and times."""
+    return (
+        options.id is options.unique is options.at is options.shard is options.admission is None
+        and not options.delay
+        and not options.after
+    )
 
 
 def delayed(run: Run, delay: float) -> Run:
