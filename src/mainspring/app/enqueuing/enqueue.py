@@ -279,11 +279,8 @@ class Calls:
 
 def is_repeatable(options: Options) -> bool:
     """Return True if the runs of calls with these options differ only by their ids, arguments and times."""
-    return (
-        options.id is options.unique is options.at is options.shard is options.admission is None
-        and not options.delay
-        and not options.after
-    )
+    special = options.id or options.unique or options.at or options.shard or options.admission
+    return not (special or options.delay or options.after)
 
 
 def delayed(run: Run, delay: float) -> Run:

@@ -81,37 +81,37 @@ _TAKE_AND_LOOK: Final = f"{_TAKE_GIVEN}, {_left(_GIVEN, '%(priority)s', '%(now)s
 _BEST: Final = "best AS waiting"
 _LIMIT: Final = "COALESCE((SELECT page FROM best LIMIT 1), 0)"
 _PRIORITY: Final = "waiting.priority"
+_AT: Final = "(SELECT at FROM clock)"
+_WANTED: Final = (
+    "SELECT * FROM unnest(%(lanes)s::text[], %(wants)s::integer[], %(pages)s::bigint[]) AS those(name, want, page)"
+)
 # `best` has the lanes of one want with due runs of its highest priority. They are taken here if they are few, and if
 # nothing else has to be asked first: a limit, a gate, or the runs that an earlier claim took whose reply was lost.
-_LOOK_AND_TAKE: Final = f"""{
-    WITH_LEVELS
-    % (
-        "SELECT * FROM unnest(%(lanes)s::text[], %(wants)s::integer[], %(pages)s::bigint[]) AS those(name, want, page)",
-        *["IS NULL"] * 3,
-    )
-},
-limited AS MATERIALIZED (
-    SELECT ARRAY(SELECT name FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name) AS names,
-           ARRAY(SELECT allowed FROM {{queues}} WHERE name = ANY(%(queues)s) ORDER BY name) AS allowed,
-           EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s))
+# In as few characters as can be: psycopg parses a statement of more than 4096 anew each time.
+_LOOK_AND_TAKE: Final = " ".join(
+    f"""{WITH_LEVELS % (_WANTED, *["IS NULL"] * 3)},
+clock AS (SELECT {NOW} AS at),
+asked AS (SELECT name, allowed FROM {{queues}} WHERE name = ANY(%(queues)s)),
+limited AS (
+    SELECT EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane = ANY(%(lanes)s))
            AS gated,
            EXISTS (SELECT 1 FROM {{runs}} WHERE status = 'running' AND token = %(token)s) AS held),
-due AS MATERIALIZED (
-    SELECT name, want, page, priority, run_at FROM first JOIN wanted ON name = lane WHERE run_at <= {NOW}),
-chosen AS MATERIALIZED (SELECT want, priority FROM due ORDER BY priority DESC, run_at LIMIT 1),
-best AS MATERIALIZED (
-    SELECT name, page, priority FROM due JOIN chosen USING (want, priority)
+due AS (SELECT name, want, page, priority, run_at FROM first JOIN wanted ON name = lane WHERE run_at <= {_AT}),
+chosen AS (SELECT want, priority FROM due ORDER BY priority DESC, run_at LIMIT 1),
+best AS (
+    SELECT name, page, priority FROM due JOIN chosen USING (want, priority), limited
      WHERE (SELECT count(*) FROM due JOIN chosen USING (want, priority)) <= {FEW_LANES}
-       AND (SELECT names = '{{{{}}}}' AND NOT gated AND NOT held FROM limited)),
-taken AS ({_take(_BEST, _PRIORITY, NOW, f"{NOW} + %(lease)s::bigint", _LIMIT)})
+       AND NOT gated AND NOT held AND NOT EXISTS (SELECT 1 FROM asked)),
+taken AS ({_take(_BEST, _PRIORITY, _AT, f"{_AT} + %(lease)s::bigint", _LIMIT)})
 SELECT {", ".join(["NULL"] * len(CLAIMED))}, json_build_array(
-       {NOW}, names, allowed, gated, held,
+       {_AT}, (SELECT json_object_agg(name, allowed) FROM asked), gated, held,
        ARRAY(SELECT json_build_array(lane, priority, run_at) FROM first WHERE run_at IS NOT NULL),
        (SELECT want FROM chosen), (SELECT priority FROM chosen), ARRAY(SELECT name FROM best),
-       {_left(_BEST, _PRIORITY, NOW, _LIMIT)},
+       {_left(_BEST, _PRIORITY, _AT, _LIMIT)},
        CASE WHEN %(alone)s THEN set_config('synchronous_commit', 'off', true) END)
   FROM limited
- UNION ALL SELECT taken.*, NULL FROM taken"""
+ UNION ALL SELECT taken.*, NULL FROM taken""".split()
+)
 
 
 class ClaimingTx(StoreTx):
@@ -151,7 +151,7 @@ class ClaimingTx(StoreTx):
             "alone": self.may_fail and not self.begun,  # a caller's transaction waits for the disk as it likes
         }
         *rows, (*_, said) = sorted(self._fetch(self.texts[_LOOK_AND_TAKE], params), key=_is_last)
-        now, names, allowed, gated, is_held, levels, want, priority, best, left, later, _ = said
+        now, limits, gated, is_held, levels, want, priority, best, left, later, _ = said
         held = self.all(HELD, token) if is_held else []
         taken = None
         if best:
@@ -159,7 +159,7 @@ class ClaimingTx(StoreTx):
             # Due runs are left only if the claim was full; otherwise other nodes have them.
             times = [left if len(runs) >= wants[want][1] else None, later]
             taken = TakenLevel(want, priority, best, runs, [at for at in times if at is not None])
-        return Look(now, dict(zip(names, allowed, strict=True)), gated, held, levels, taken)
+        return Look(now, limits or {}, gated, held, levels, taken)
 
     def _claimed(self, rows: list[Row], terms: Terms) -> list[RunRow]:
         return sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
