@@ -39,13 +39,17 @@ _UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek"
 
 @cache
 def _script(name: str) -> tuple[str, bytes]:
-    """Return the digest and the text of a script: the libraries named on its first line, then its own file."""
+    """Return the digest and the text of a script: the libraries named on its first line, then its own file.
+
+    What a script may do and return without any function of a library is in a file of its own, before the libraries.
+    """
     folder = files("mainspring.jobstores.redis") / "lua"
     own = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    parts = ["base"]
+    first = [f"{name}_first"] if (folder / f"{name}_first.lua").is_file() else []
+    parts = ["lib_base", *first, "lib_tools"]
     if own.startswith("-- uses: "):
-        parts += own.partition("\n")[0].removeprefix("-- uses: ").split()
-    text = "\n".join([*((folder / f"lib_{part}.lua").read_text(encoding="utf-8") for part in parts), own])
+        parts += [f"lib_{part}" for part in own.partition("\n")[0].removeprefix("-- uses: ").split()]
+    text = "\n".join([*((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts), own])
     source = text.encode()
     return hashlib.sha1(source, usedforsecurity=False).hexdigest(), source
 
