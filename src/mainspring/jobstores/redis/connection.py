@@ -6,11 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -31,6 +31,7 @@ SERVER_LOOK_SECONDS: Final = 0.25
 """While waiting, check the server this often: one that was replaced has no replicas any more."""
 RETRY_PAUSE_SECONDS: Final = 0.1
 """A call that found no server tries again after this many seconds."""
+P = ParamSpec("P")
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # These need not survive a fail-over: hints, announcements of nodes, and steps that are repeated if lost.
@@ -111,14 +112,15 @@ class RedisConnection:
 
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
-        packed = _encode(args)
-        return self._patiently(lambda: self._run(name, keys, packed, reads))
+        return self._patiently(self._run, name, keys, _encode(args), reads)
 
-    def _patiently(self, act: Callable[[], T]) -> T:
+    def _patiently(self, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Act; repeat for a while if no server takes the call, then raise StoreUnavailable."""
-        for last in self._tries():
+        closes, deadline = self._closes, time.monotonic() + self.servers.patience
+        last, again = not self.servers.patience, False
+        while True:
             try:
-                return act()
+                return act(*args, **options)
             except ResponseError as error:
                 word = refusal(error)
                 if not word:
@@ -130,17 +132,10 @@ class RedisConnection:
                 self.servers.doubt(error)
                 if last or isinstance(error, OutcomeUnknown):
                     raise
-        raise AssertionError("unreachable")
-
-    def _tries(self) -> Iterator[bool]:
-        """Yield once per attempt at a call that no server has taken yet: True for the last attempt, else False."""
-        closes, deadline = self._closes, time.monotonic() + self.servers.patience
-        if self.servers.patience:
-            yield False  # the wrong server may have named the right one, so retry at once
-        while time.monotonic() < deadline and self._closes == closes:
-            yield False
-            time.sleep(RETRY_PAUSE_SECONDS)
-        yield True
+            if again:  # the wrong server may have named the right one, so the first retry is at once
+                time.sleep(RETRY_PAUSE_SECONDS)
+            again = True
+            last = time.monotonic() >= deadline or self._closes != closes
 
     @sheltered
     def _run(self, name: str, keys: tuple[str, ...], packed: bytes, reads: bool) -> Any:
@@ -201,7 +196,7 @@ class RedisConnection:
         """Return a client for each server with writes, by address."""
         found = {}
         for key in self._homes:
-            pool = self._patiently(lambda key=key: self.pool(key))  # type: ignore[misc]
+            pool = self._patiently(self.pool, key)
             known = pool.connection_kwargs
             place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
             found[place] = redis.Redis(connection_pool=pool)
@@ -242,7 +237,7 @@ class RedisConnection:
 
     def ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
-        return self._patiently(lambda: self._ask(key, _packed(*command)))
+        return self._patiently(self._ask, key, _packed(*command))
 
     @sheltered
     def _ask(self, key: str, command: bytes) -> Any:
