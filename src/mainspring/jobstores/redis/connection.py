@@ -56,7 +56,7 @@ def _script(name: str) -> tuple[str, bytes]:
 
 
 def _packed(*words: Any) -> bytes:
-    """Return a command in the form in which it is sent, like redis-py, which takes three times as long."""
+    """Return a command in the form in which it is sent."""
     texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(texts) + b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
 
