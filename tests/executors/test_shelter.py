@@ -215,7 +215,7 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
     replies: list[str] = []
 
     class SlowLink(RedisConnection):
-        def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
+        def _sent(self, pool: Any, command: bytes) -> Any:
             return "connection"
 
         def _reply(self, connection: Any, reads: bool) -> Any:
@@ -223,7 +223,7 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
             replies.append("whole")
 
     link = SlowLink(servers, ["{a}"])
-    timed_out(pool, lambda: link.call("beat", ["{a}"], reads=True))
+    timed_out(pool, lambda: link.call("beat", ("{a}",), reads=True))
     assert replies == ["whole"]
 
 

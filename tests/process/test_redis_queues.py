@@ -88,6 +88,46 @@ def test_a_claim_says_that_more_is_due_in_any_of_its_queues(make_store: MakeStor
     assert [page.next_at for page in told] == [told[0].now, told[1].now, None, None]
 
 
+def _content(client: redis.Redis, prefix: str) -> dict[str, Any]:
+    """Read all keys of a shard but the limits, without what differs between two stores: when a run was claimed."""
+    found: dict[str, Any] = {}
+    for key in sorted(client.scan_iter(f"{prefix}*")):
+        name = key.decode().removeprefix(prefix)
+        kind = client.type(key)
+        if kind == b"hash":
+            found[name] = client.hgetall(key)
+        elif kind == b"zset":
+            found[name] = client.zrange(key, 0, -1)
+        elif kind == b"set":
+            found[name] = client.smembers(key)
+        if name == "r:run":
+            found[name][b"a"] = found[name][b"a"].split()[0]
+    for name in ("limits", "meta"):
+        found.pop(name, None)
+    return found
+
+
+@pytest.mark.parametrize("fields", [{}, {"group": "g"}, {"priority": 5}, {"unique": ">key"}])
+def test_a_lone_run_is_claimed_the_same_way_as_one_of_many(
+    make_store: MakeStore, client: redis.Redis, fields: dict[str, Any]
+) -> None:
+    stores = [make_store("lone"), make_store("full")]
+    stores[1].set_gate("queue:other", 5)  # so that a claim looks at limits, too
+    run = make_run(stores[0], "run", **fields)
+    claims = []
+    for store in stores:
+        store.add_runs([run])
+        wants = [(["mail"], 3), (["default", "default:async"], 2)]
+        claims.append(store.claim(wants, node="node", token="token", lease=60.0))
+        assert store.claim(wants, node="node", token="next", lease=60.0).runs == []
+    lone, full = [found.runs[0] for found in claims]
+    assert None not in (lone.lease_until, full.lease_until)
+    assert lone == msgspec.structs.replace(full, lease_until=lone.lease_until, started_at=lone.started_at)
+    assert [found.next_at for found in claims] == [None, None]
+    lone_keys, full_keys = (_content(client, store._shards.all[0].prefix) for store in stores)
+    assert lone_keys == full_keys
+
+
 def test_a_queue_that_is_done_leaves_no_count_behind(make_store: MakeStore, client: redis.Redis) -> None:
     store = make_store("tidy")
     run = start(store)

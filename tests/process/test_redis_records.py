@@ -191,7 +191,7 @@ def test_a_bulk_is_added_though_the_scripts_are_flushed_meanwhile(make_store: Ma
     runs = [make_run(store, f"r{n:04}") for n in range(1000)]
     send = store._link._send_on
 
-    def flush_and_send(connection: Any, command: tuple[Any, ...]) -> None:
+    def flush_and_send(connection: Any, command: bytes) -> None:
         client.script_flush()
         send(connection, command)
 

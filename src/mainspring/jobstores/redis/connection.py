@@ -6,11 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -31,6 +31,7 @@ SERVER_LOOK_SECONDS: Final = 0.25
 """While waiting, check the server this often: one that was replaced has no replicas any more."""
 RETRY_PAUSE_SECONDS: Final = 0.1
 """A call that found no server tries again after this many seconds."""
+P = ParamSpec("P")
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # These need not survive a fail-over: hints, announcements of nodes, and steps that are repeated if lost.
@@ -39,15 +40,37 @@ _UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek"
 
 @cache
 def _script(name: str) -> tuple[str, bytes]:
-    """Return the digest and the text of a script: the libraries named on its first line, then its own file."""
+    """Return the digest and the text of a script: the libraries named on its first line, then its own file.
+
+    What a script may do and return without any function of a library is in a file of its own, before the libraries.
+    """
     folder = files("mainspring.jobstores.redis") / "lua"
     own = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    parts = ["base"]
+    first = [f"{name}_first"] if (folder / f"{name}_first.lua").is_file() else []
+    parts = ["lib_base", *first, "lib_tools"]
     if own.startswith("-- uses: "):
-        parts += own.partition("\n")[0].removeprefix("-- uses: ").split()
-    text = "\n".join([*((folder / f"lib_{part}.lua").read_text(encoding="utf-8") for part in parts), own])
+        parts += [f"lib_{part}" for part in own.partition("\n")[0].removeprefix("-- uses: ").split()]
+    text = "\n".join([*((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts), own])
     source = text.encode()
     return hashlib.sha1(source, usedforsecurity=False).hexdigest(), source
+
+
+def _packed(*words: Any) -> bytes:
+    """Return a command in the form in which it is sent."""
+    texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(texts) + b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
+
+
+@lru_cache(maxsize=1024)
+def _head(name: str, keys: tuple[str, ...]) -> bytes:
+    """Return all of the command that runs a script but its arguments, which come last."""
+    words = _packed("EVALSHA", _script(name)[0], len(keys), *keys)
+    count, _, rest = words.partition(b"\r\n")
+    return b"*%d\r\n%b" % (int(count[1:]) + 1, rest)
+
+
+def _command(name: str, keys: tuple[str, ...], args: bytes) -> bytes:
+    return b"%b$%d\r\n%b\r\n" % (_head(name, keys), len(args), args)
 
 
 class RedisConnection:
@@ -84,19 +107,20 @@ class RedisConnection:
 
     # -- scripts -----------------------------------------------------------------------------------------------
 
-    def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
+    def call(self, name: str, keys: tuple[str, ...], args: Sequence[Any] = (), *, reads: bool) -> Any:
         """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if that is not known.
 
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
-        packed = _encode(args)
-        return self._patiently(lambda: self._run(name, keys, packed, reads))
+        return self._patiently(self._run, name, keys, _encode(args), reads)
 
-    def _patiently(self, act: Callable[[], T]) -> T:
+    def _patiently(self, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Act; repeat for a while if no server takes the call, then raise StoreUnavailable."""
-        for last in self._tries():
+        closes, deadline = self._closes, time.monotonic() + self.servers.patience
+        last, again = not self.servers.patience, False
+        while True:
             try:
-                return act()
+                return act(*args, **options)
             except ResponseError as error:
                 word = refusal(error)
                 if not word:
@@ -108,33 +132,25 @@ class RedisConnection:
                 self.servers.doubt(error)
                 if last or isinstance(error, OutcomeUnknown):
                     raise
-        raise AssertionError("unreachable")
-
-    def _tries(self) -> Iterator[bool]:
-        """Yield once per attempt at a call that no server has taken yet: True for the last attempt, else False."""
-        closes, deadline = self._closes, time.monotonic() + self.servers.patience
-        if self.servers.patience:
-            yield False  # the wrong server may have named the right one, so retry at once
-        while time.monotonic() < deadline and self._closes == closes:
-            yield False
-            time.sleep(RETRY_PAUSE_SECONDS)
-        yield True
+            if again:  # the wrong server may have named the right one, so the first retry is at once
+                time.sleep(RETRY_PAUSE_SECONDS)
+            again = True
+            last = time.monotonic() >= deadline or self._closes != closes
 
     @sheltered
-    def _run(self, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
+    def _run(self, name: str, keys: tuple[str, ...], packed: bytes, reads: bool) -> Any:
         pool = self._pool(keys[0])
-        digest, source = _script(name)
         confirm = self._replicas > 0 and not reads and name not in _UNCONFIRMED
-        rest = (len(keys), *keys, packed)
         try:
-            return self._send(pool, ("EVALSHA", digest, *rest), reads, confirm)
+            return self._send(pool, _command(name, keys, packed), reads, confirm)
         except NoScriptError:  # the server was restarted, its scripts were flushed, or it is another one by now
             if self._preface:
-                self._send(pool, ("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface)), reads=True)
-            return self._send(pool, ("EVAL", source, *rest), reads, confirm)
+                preface = _packed("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface))
+                self._send(pool, preface, reads=True)
+            return self._send(pool, _packed("EVAL", _script(name)[1], len(keys), *keys, packed), reads, confirm)
 
     @sheltered
-    def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
+    def stream(self, name: str, keys: tuple[str, ...], batches: Iterable[Sequence[Any]]) -> list[Any]:
         """Run a writing script for each batch in turn; make the next batch while the server has the one before.
 
         Unlike `call`, raise OutcomeUnknown instead of StoreUnavailable once a batch was written.
@@ -148,7 +164,7 @@ class RedisConnection:
                 if self._replicas:  # each is confirmed by the replicas of its own server
                     replies.append(self.call(name, keys, args, reads=False))
                     continue
-                command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
+                command = _command(name, keys, _encode(args))
                 if connection is None or asked is None:
                     pool = self.pool(keys[0])
                     connection = self._sent(pool, command)
@@ -168,7 +184,7 @@ class RedisConnection:
                 pool.release(connection)
         return replies
 
-    def _streamed(self, connection: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    def _streamed(self, connection: Any, name: str, keys: tuple[str, ...], args: Sequence[Any]) -> Any:
         try:
             return self._reply(connection, reads=False)
         except ResponseError as error:
@@ -180,7 +196,7 @@ class RedisConnection:
         """Return a client for each server with writes, by address."""
         found = {}
         for key in self._homes:
-            pool = self._patiently(lambda key=key: self.pool(key))  # type: ignore[misc]
+            pool = self._patiently(self.pool, key)
             known = pool.connection_kwargs
             place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
             found[place] = redis.Redis(connection_pool=pool)
@@ -199,7 +215,7 @@ class RedisConnection:
         told = {}
         for place, client in self.clients().items():
             try:
-                said = self._send(client.connection_pool, ("INFO",), reads=True)
+                said = self._send(client.connection_pool, _packed("INFO"), reads=True)
             except ResponseError:
                 said = b""
             lines = said.decode("utf-8", "replace").splitlines()
@@ -221,13 +237,13 @@ class RedisConnection:
 
     def ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
-        return self._patiently(lambda: self._ask(key, command))
+        return self._patiently(self._ask, key, _packed(*command))
 
     @sheltered
-    def _ask(self, key: str, command: tuple[Any, ...]) -> Any:
+    def _ask(self, key: str, command: bytes) -> Any:
         return self._send(self._pool(key), command, reads=True)
 
-    def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
+    def _send(self, pool: Any, command: bytes, reads: bool, confirm: bool = False) -> Any:
         """Send a command; return the reply once enough replicas have the write."""
         connection = self._sent(pool, command)
         try:
@@ -241,8 +257,7 @@ class RedisConnection:
             connection.disconnect()
             pool.release(connection)
             raise
-        other = self._spare.setdefault(pool, connection)
-        if other is not connection:
+        if self._spare.setdefault(pool, connection) is not connection:
             pool.release(connection)
         return reply
 
@@ -263,7 +278,7 @@ class RedisConnection:
         """Wait until enough replicas have everything that the server wrote up to its last reply on this connection."""
         # WAIT works only after another command on the same connection; alone, it answers at once.
         try:
-            self._send_on(connection, ("WAIT", self._replicas, int(REPLICATION_SECONDS * 1000)))
+            self._send_on(connection, _packed("WAIT", self._replicas, int(REPLICATION_SECONDS * 1000)))
             while not self._can_read(connection):
                 if self.servers.replaced(pool):
                     raise StoreUnavailable("another server is the primary by now")
@@ -287,7 +302,7 @@ class RedisConnection:
         except CONNECTION as error:
             raise self.refused(error) from error
 
-    def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
+    def _sent(self, pool: Any, command: bytes) -> Any:
         """Send a command on a pooled connection, or on a new one if that is dead; return the one with the reply."""
         for last in (False, True):
             try:
@@ -307,9 +322,9 @@ class RedisConnection:
                 raise
         raise AssertionError("unreachable")
 
-    def _send_on(self, connection: Any, command: tuple[Any, ...]) -> None:
+    def _send_on(self, connection: Any, command: bytes) -> None:
         try:
-            connection.send_command(*command)
+            connection.send_packed_command((command,))
         except Exception as error:
             # A server does not execute a partial command, so nothing was done.
             connection.disconnect()

@@ -265,7 +265,8 @@ class RedisRuns(RecordStore):
 
     def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[RunRow]:
         rows = run_rows(reply, claim)
-        self._shards.found([row.id for row in rows], shard)
+        if len(self._shards.all) > 1:
+            self._shards.found([row.id for row in rows], shard)
         return rows
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import redis
 from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.redis.errors import CONNECTION
@@ -324,7 +325,10 @@ def ask(pool: Any, *command: Any, timeout: float | None = None) -> Any:
     connection = pool.get_connection()
     try:
         connection.send_command(*command)
-        return connection.read_response() if timeout is None else connection.read_response(timeout=timeout)
+        # Before redis-py 8, `read_response` takes no timeout.
+        if timeout is not None and not connection.can_read(timeout=timeout):
+            raise RedisTimeoutError(f"no answer within {timeout:.0f} s")
+        return connection.read_response()
     except ResponseError:
         raise
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
@@ -23,6 +24,8 @@ __all__ = ["Subscriptions"]
 
 SUBSCRIBE_SECONDS: Final = 2.0
 """Seconds for which a subscription's confirmation is waited for."""
+_READS_IN_TIME: Final = "timeout" in inspect.signature(redis.Connection.read_response).parameters
+"""Whether this redis-py can wait for a reply for so long; it can since version 8."""
 
 
 class Subscriptions:
@@ -127,9 +130,19 @@ def _heard(sleeper: PubSub, timeout: float) -> Any:
         raise RedisConnectionError("the subscription is closed")
     while connection.can_read(timeout=0):
         word = connection.read_response(disconnect_on_error=False, push_request=True)
-    if word is None and connection.can_read(timeout=timeout):
-        word = connection.read_response(disconnect_on_error=False, push_request=True)
-    return word
+    return _next(connection, timeout) if word is None else word
+
+
+def _next(connection: Any, timeout: float) -> Any:
+    """Wait for a word; None if none comes."""
+    if not _READS_IN_TIME:
+        readable = connection.can_read(timeout=timeout)
+        return connection.read_response(disconnect_on_error=False, push_request=True) if readable else None
+    # Sleep in the read itself: `can_read` would look next whether the server has closed the connection.
+    try:
+        return connection.read_response(timeout=timeout, disconnect_on_error=False, push_request=True)
+    except RedisTimeoutError:
+        return None
 
 
 def _told(word: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
 
@@ -43,6 +44,8 @@ _STATE_SIZE: Final = 77
 _ZERO: Final = 10**17
 """Added to a time, so that texts sort like times: the result is never negative for a datetime."""
 _END: Final = 10**18
+_AGE_CHARS: Final = 18
+_LANES_KNOWN: Final = 1000
 
 
 _packed = msgspec.msgpack.Encoder().encode
@@ -61,13 +64,14 @@ def raw(value: bytes) -> msgspec.Raw:
 def new_run(row: RunRow) -> list[Any]:
     """Return a new run in the form of lib_runs.lua."""
     pending = row.status == Status.PENDING or bool(row.after)
+    numbers = _numbers(row)
     plain = [
         row.id,
         raw(row.call),
         row.status,
         row.lane,
-        age(row.created_at),
-        _numbers(row),
+        numbers[:_AGE_CHARS],
+        numbers,
         _urgency(row) if pending else "",
         row.run_at,
     ]
@@ -249,17 +253,24 @@ def run_rows(reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[
     return rows
 
 
+@lru_cache(_LANES_KNOWN)
+def _lane(text: bytes) -> tuple[str, str]:
+    """Return a lane and its queue: the runs of a claim have the same few."""
+    lane = text.decode()
+    return lane, queue_of(lane)
+
+
 def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"") -> RunRow:
     """Build a row from the fields of a run; altered fields give a row that is not whole."""
     try:
         text, attempts, numbers, *more = fields
-        lane = text.decode()
+        lane, queue = _lane(text)
         created, run_at, priority, *end = map(int, numbers.split())
         row = RunRow(
             id=run_id.decode(),
             call=call,
             state=b"",
-            queue=queue_of(lane),
+            queue=queue,
             lane=lane,
             status=_RUNNING,
             priority=priority,
