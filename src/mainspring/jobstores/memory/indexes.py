@@ -84,7 +84,8 @@ class Timetable:
 
     def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
         """Return due jobs, earliest first, and hide them; also return when the next of the others can be had."""
-        self._show(now)
+        if self._pages:
+            self._show(now)
         heap, jobs = self._heap, self._jobs
         page: list[_Filed] = []
         taken: list[Entry] = []
