@@ -31,6 +31,8 @@ class BaseExecutor(LegacyVerbs):
     """How many runs are executed at once."""
 
     # On the class, since an executor written for APScheduler may not call our __init__.
+    threads_may_settle: bool = False
+    """Whether the threads that report runs may also settle them and call listeners: no event loop waits for them."""
     board: Scoreboard | None = None
     """The scoreboard on which a parent process reads what this one executes."""
     now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)

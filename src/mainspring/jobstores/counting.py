@@ -40,6 +40,7 @@ log = logging.getLogger("mainspring.node")
 
 _ADDED, _STARTED, _SUCCEEDED, _FAILED, _RETRIED, _CANCELLED, _MISSED, _INTERRUPTED = range(len(EVENTS))
 _ENDS: Final = {
+    Status.SUCCEEDED: _SUCCEEDED,
     Status.FAILED: _FAILED,
     Status.BROKEN: _FAILED,
     Status.CANCELLED: _CANCELLED,
@@ -91,7 +92,7 @@ class MetricSums:
 
     def _settled(self, report: Report, outcome: Outcome, now: int) -> None:
         run, before = outcome.run, report.run
-        event = _SUCCEEDED if run.status is Status.SUCCEEDED else _ENDS.get(run.status)
+        event = _ENDS.get(run.status)
         if event is None:
             if run.failures > before.failures:
                 event = _RETRIED
@@ -103,19 +104,20 @@ class MetricSums:
         ended = report.finished_at or now
         cells = self._cells(run, ended)
         cells[event] += 1
-        if event in (_FAILED, _RETRIED) and run.errors:
-            last = run.errors[-1]
-            self._name("error", name_of(last.type, place_of(last.traceback)), ended)[event] += 1
-        if outcome.condition is Condition.EXPIRED and before.node:
-            self._name("lost", before.node, ended)[event] += 1
+        if event != _SUCCEEDED:
+            if event in (_FAILED, _RETRIED) and run.errors:
+                last = run.errors[-1]
+                self._name("error", name_of(last.type, place_of(last.traceback)), ended)[event] += 1
+            if outcome.condition is Condition.EXPIRED and before.node:
+                self._name("lost", before.node, ended)[event] += 1
         if began:
             if event in _TIMED and report.started_at:
-                took = max(0, ended - began)
+                took = ended - began if ended > began else 0
                 cells[TOOK] += took
                 cells[TOOK_BUCKETS + bisect_left(BUCKETS, took)] += 1
             if began // MINUTE_US != ended // MINUTE_US:
                 cells = self._cells(run, began)
-            waited = max(0, began - before.run_at)
+            waited = began - before.run_at if began > before.run_at else 0
             cells[_STARTED] += 1
             cells[WAITED] += waited
             cells[WAITED_BUCKETS + bisect_left(BUCKETS, waited)] += 1

@@ -313,9 +313,12 @@ class Node:
     def room_of(self, alias: str) -> int:
         """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
         executor = self.executors.get(alias)
-        if executor is not None and not getattr(executor, "accepting", True):
+        if executor is None:
+            slots = self.unstarted.get(alias, 0)
+        elif executor.accepting:
+            slots = executor.slots - executor.stuck
+        else:
             return 0
-        slots = self.unstarted.get(alias, 0) if executor is None else executor.slots - executor.stuck
         pace = self.pace.get(alias)
         wanted = slots
         if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower

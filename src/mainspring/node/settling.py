@@ -96,12 +96,13 @@ class Settler:
         A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled. So do
         the runs that can no longer run because of this write.
         """
-        settled, refused = [], list[str]()
+        settled, refused = list[SettledOutcome](), list[str]()
         for each in self._write(now, refused):
-            if each.accepted or each.outcome.run.status is not Status.PENDING:
+            report, outcome, accepted = each
+            if accepted or outcome.run.status is not Status.PENDING:
                 settled.append(each)
             else:
-                self.add(each.report, stop(each.outcome, now), now)
+                self.add(report, stop(outcome, now), now)
         if refused or self._doomed:
             self._note_reasons(each.outcome.run for each in settled if each.accepted)
             self.drop(refused, now)

@@ -27,6 +27,8 @@ class ThreadPoolExecutor(PartsExecutor):
     sits in C code, or swallows the exception) costs the pool a slot: see `stuck`.
     """
 
+    threads_may_settle = True
+
     def __init__(
         self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None, *, timeout_grace: float = 2.0
     ) -> None:
@@ -57,8 +59,14 @@ class ThreadPoolExecutor(PartsExecutor):
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in threads, in this order."""
-        threads, now = self._started(self._threads), self.now()
+        threads, now = self._threads or self._started(self._threads), self.now()
         threads.put([(run, report, now, may_start) for run in runs])
+
+    @property
+    def stuck(self) -> int:
+        """Slots lost to runs that did not end when they were stopped."""
+        threads = self._threads  # the only part: this is asked before every claim and fire
+        return 0 if threads is None else threads.slots.stuck
 
 
 class _PoolThreads(WorkerThreads[WorkerThread]):
