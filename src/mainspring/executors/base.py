@@ -81,6 +81,11 @@ class BaseExecutor(LegacyVerbs):
         """Whether the executor takes more runs: it does not once all its slots are lost."""
         return self.stuck < self.slots
 
+    @property
+    def usable_slots(self) -> int:
+        """Slots that are not lost; none while the executor takes no more runs."""
+        return self.slots - self.stuck if self.accepting else 0
+
     def tell_accepting(self) -> None:
         """Log when the executor stops taking runs, and which runs block it, and when it takes runs again."""
         with self._lock:

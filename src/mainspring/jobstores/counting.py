@@ -75,13 +75,14 @@ class MetricSums:
     def added(self, runs: Iterable[Run], at: int) -> None:
         """Count runs that were enqueued or fired."""
         with self._counting():
+            minute = at // MINUTE_US
             for run in runs:
-                self._cells(run, at)[_ADDED] += 1
+                self._cells(run, minute)[_ADDED] += 1
 
     def missed(self, run: Run, number: int, at: int) -> None:
         """Count fires that did not run."""
         with self._counting():
-            self._cells(run, at)[_MISSED] += number
+            self._cells(run, at // MINUTE_US)[_MISSED] += number
 
     def settled(self, settled: Iterable[tuple[Report, Outcome, bool]], now: int) -> None:
         """Count the ends of runs that the store has accepted, the starts that they were the end of, what they add."""
@@ -102,7 +103,8 @@ class MetricSums:
                 return
         began = report.started_at or (before.started_at or 0 if report.result is Result.INTERRUPTED else 0)
         ended = report.finished_at or now
-        cells = self._cells(run, ended)
+        minute = ended // MINUTE_US
+        cells = self._cells(run, minute)
         cells[event] += 1
         if event != _SUCCEEDED:
             if event in (_FAILED, _RETRIED) and run.errors:
@@ -115,21 +117,21 @@ class MetricSums:
                 took = ended - began if ended > began else 0
                 cells[TOOK] += took
                 cells[TOOK_BUCKETS + bisect_left(BUCKETS, took)] += 1
-            if began // MINUTE_US != ended // MINUTE_US:
-                cells = self._cells(run, began)
+            if began // MINUTE_US != minute:
+                cells = self._cells(run, began // MINUTE_US)
             waited = began - before.run_at if began > before.run_at else 0
             cells[_STARTED] += 1
             cells[WAITED] += waited
             cells[WAITED_BUCKETS + bisect_left(BUCKETS, waited)] += 1
         for follower in outcome.then:
-            self._cells(follower, ended)[_ADDED] += 1
+            self._cells(follower, minute)[_ADDED] += 1
 
-    def _cells(self, run: Run, at: int) -> list[int]:
-        key = at // MINUTE_US, run.queue, run.call.task_name, run.job_id
+    def _cells(self, run: Run, minute: int) -> list[int]:
+        key = minute, run.queue, run.call.task_name, run.job_id
         cells = self._sums.get(key)
         if cells is None:
             if len(self._sums) >= MOST_KEYS:
-                key = key[0], "", "", ""
+                key = minute, "", "", ""
             cells = self._sums.setdefault(key, [0] * CELLS)
         return cells
 

@@ -131,7 +131,8 @@ class Loop:
             with self._stepping:
                 delay = self.step()
                 self._sleeps_until = min(self._due)
-            leave_if_forked(home)  # a trigger or a back-off function of the user's may have forked
+            if os.getpid() != home:  # a trigger or a back-off function of the user's may have forked
+                leave_if_forked(home)
             if delay > 0 and not self._finished():
                 self._wake.wait(delay)
 

@@ -65,8 +65,12 @@ class ThreadPoolExecutor(PartsExecutor):
     @property
     def stuck(self) -> int:
         """Slots lost to runs that did not end when they were stopped."""
-        threads = self._threads  # the only part: this is asked before every claim and fire
-        return 0 if threads is None else threads.slots.stuck
+        return 0 if self._threads is None else self._threads.slots.stuck
+
+    @property
+    def usable_slots(self) -> int:
+        """Slots that are not lost: the node asks before every claim and fire."""
+        return self.slots if self._threads is None else max(0, self.slots - self._threads.slots.stuck)
 
 
 class _PoolThreads(WorkerThreads[WorkerThread]):
