@@ -136,10 +136,10 @@ class WorkerTick:
         link.answered()
         link.sums.settled(batch, now)
         link.end([each.report for each in batch if each.outcome.condition is not _REFUSED])
-        if self.waits():  # there is room again for them
+        if self._look_at and self.waits():  # there is room again for waiting runs
             link.wake_worker()
         # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
-        telling = bool(link.node.listening) or link.node.events.log.wanted
+        telling = link.node.events.listeners.mask or link.node.events.log.wanted
         for report, outcome, accepted in batch:
             if not accepted:
                 if outcome.condition is not _REFUSED:

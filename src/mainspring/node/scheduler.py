@@ -80,7 +80,7 @@ class SchedulerTick:
         places = _Places(link, now)
         firings = []
         missed: dict[str, tuple[MissedFires, ...]] = {}
-        homeless, stuck = bool(self._homeless), bool(self._stuck)
+        homeless, stuck = self._homeless.open, self._stuck.open
         for due in jobs:
             try:
                 planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)

@@ -198,13 +198,12 @@ class Settler:
         settled: list[SettledOutcome] = []
         size = MOST_OUTCOMES
         while self.unsettled:
-            part = self._part(size)
+            part = self._part(size) if len(self.unsettled) > 1 else self.unsettled[:]
             try:
                 answers = self._store.settle([packed for _, _, packed in part])
-                written = [
-                    SettledOutcome(report, outcome, yes)
-                    for (report, outcome, _), yes in zip(part, answers, strict=True)
-                ]
+                written = []
+                for (report, outcome, _), yes in zip(part, answers, strict=True):
+                    written.append(SettledOutcome(report, outcome, yes))
                 refused += answers.refused
             except OSError:  # the store is away
                 if settled:

@@ -305,7 +305,7 @@ class StoreLink:
 
     def _prepared(self, run: Run) -> Run | None:
         """Find the function of a run; return None, and log it once, if this node lacks it."""
-        reference = str(run.call.func)
+        reference = run.call.func if isinstance(run.call.func, str) else str(run.call.func)
         try:
             prepared = self.node.prepare(run)
         except BaseException as error:  # an import runs a module, which may even exit
@@ -318,7 +318,8 @@ class StoreLink:
                     error if isinstance(error, Exception) else repr(error),
                 )
             return None
-        self.node.missing.end(reference)
+        if self.node.missing.open:
+            self.node.missing.end(reference)
         return prepared
 
     def end(self, reports: Sequence[Report]) -> None:

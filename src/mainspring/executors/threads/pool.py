@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from mainspring.core.quantities import check_count, check_seconds
@@ -13,7 +14,7 @@ from mainspring.errors import near
 from mainspring.executors.execution import Item, MayStart, Reporter, failed, may_always_start, tell
 from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import Slot, Slots
-from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_one
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one
 
 __all__ = ["ThreadPoolExecutor", "check_options"]
 
@@ -59,8 +60,12 @@ class ThreadPoolExecutor(PartsExecutor):
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in threads, in this order."""
-        threads, now = self._threads or self._started(self._threads), self.now()
-        threads.put([(run, report, now, may_start) for run in runs])
+        threads = self._threads or self._started(self._threads)
+        threads.put(zip(runs, repeat(report), repeat(self.now()), repeat(may_start), strict=False))
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that no thread has taken yet."""
+        return [] if self._threads is None else take_back(self._threads.items, older_than)
 
     @property
     def stuck(self) -> int:

@@ -117,8 +117,10 @@ class RunTable(RunIndex):
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> Answers[bool]:
         """Write the next record of each run whose condition holds, then judge those after them, then add `then`."""
-        if then := [run for outcome in outcomes if outcome.then for run in outcome.then]:
-            self._edges.check(then)
+        for outcome in outcomes:
+            if outcome.then:
+                self._edges.check([run for each in outcomes for run in each.then])
+                break
         self._refused = []
         call = _Settling()
         answers = []

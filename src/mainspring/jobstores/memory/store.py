@@ -166,7 +166,8 @@ class MemoryJobStore(JobStore):
             answers = []
             for firing in firings:
                 answers.append(self._fire(firing, now, until))
-            self._tell()
+            if self._stirred or self._runs.stirred:
+                self._tell()
             return answers
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
@@ -279,7 +280,8 @@ class MemoryJobStore(JobStore):
                 self._ends += 1
                 if self._end_waiters:
                     self._ended.notify_all()
-            self._tell()
+            if self._runs.stirred:
+                self._tell()
             return answers
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
