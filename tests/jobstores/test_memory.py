@@ -19,7 +19,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run, Status
 from mainspring.core.transitions import cancel, retry
 from mainspring.errors import ConflictingIdError, JobLookupError
-from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.base import ENDS, NodeInfo, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore, indexes
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.testing.clock import VirtualClock
@@ -435,3 +435,33 @@ def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, 
                 for name in expected:
                     hidden[name] = now + hold
             assert table.earliest() == min((key[0] for key in model.values()), default=None)
+
+
+def test_a_fire_wakes_nobody_for_the_next_run_time_of_its_job(store: MemoryJobStore) -> None:
+    add_job(store)
+    cursor = store.wait(0, 0)
+    due = due_one(store)
+    assert store.fire([Firing(due.job.id, due.version, store.beat() + 5 * SECOND, None)], LEASE) == [()]
+    assert store.wait(cursor, 0) == cursor
+
+
+def test_a_node_that_leaves_wakes_the_others(store: MemoryJobStore) -> None:
+    node = NodeInfo(id="n", host="h", pid=1, started_at=0)
+    store.beat(node, ttl=30)
+    cursor = store.wait(0, 0)
+    store.beat(node, ttl=0)
+    assert store.wait(cursor, 0) != cursor
+
+
+def test_whoever_waits_for_ends_is_woken_by_one(store: MemoryJobStore) -> None:
+    run = start(store)
+    cursor = store.wait(0, 0, ENDS)
+    seen: list[int] = []
+    waiter = threading.Thread(target=lambda: seen.append(store.wait(cursor, 60, ENDS)))
+    waiter.start()
+    while not store._end_waiters:
+        pass
+    settle(store, succeed(store, run))
+    waiter.join(60)
+    assert seen == [cursor + 1]
+    assert store._end_waiters == 0

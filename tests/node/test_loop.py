@@ -128,6 +128,53 @@ def test_nobody_calls_a_tick_once_the_loop_is_over() -> None:
     assert len(tick.threads) == 1
 
 
+def test_keeping_time_wakes_no_loop_that_wakes_early_enough() -> None:
+    tick, sooner = Ticking(), Ticking(lambda: LONG / 2)
+    with running(tick, sooner) as loop:
+        asleep(loop)
+        loop.call_now(tick)
+        assert loop._sleeps_until == min(loop._due)  # it does not sleep past the tick that is due first
+        loop.keep_time()
+        asleep(loop)
+        assert loop._wake.wait(0) is False
+    assert len(tick.threads) == 2
+
+
+def test_a_tick_that_asks_for_another_is_followed_by_it_and_rings_no_bell() -> None:
+    called: list[str] = []
+
+    def first() -> float:
+        called.append("first")
+        return LONG
+
+    def second() -> float:
+        called.append("second")
+        if called.count("second") == 1:
+            loop.wake(first)
+        return LONG
+
+    loop = Loop("test", [first, second], SystemClock(), lambda error: LONG, lambda: False)
+    assert loop.step() == 0.0
+    assert loop._wake.wait(0) is False
+    assert loop.step() > 0
+    assert called == ["first", "second", "first"]
+
+
+def test_a_tick_that_is_asked_for_on_another_thread_is_not_forgotten() -> None:
+    def ask() -> float:
+        if len(asking.threads) == 2:
+            loop.wake(tick)
+        return LONG
+
+    tick, asking = Ticking(), Ticking(ask)
+    with running(tick, asking) as loop:
+        asleep(loop)
+        loop.call_now(asking)
+        loop.keep_time()
+        tick.wait()
+        assert tick.threads[1:] == [loop._thread]
+
+
 def test_a_hint_that_brought_runs_lets_due_jobs_wait_a_moment(bench: Bench) -> None:
     bench.link.work.step()
     bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue=".default", run_at=bench.clock.now())])

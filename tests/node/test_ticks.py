@@ -15,6 +15,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
+from mainspring.node.scheduler import DUE_PAGE_JOBS
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import lapsed
 from tests.executors import hostile
@@ -488,6 +489,17 @@ def test_a_scheduler_that_comes_too_late_again_and_again_lets_others_go_first(cl
     assert max(waits[:2]) <= 5.0
     assert standby.link.scheduler._patience == 1.0
     assert prompt.link.scheduler._patience == 0.0
+
+
+def test_a_scheduler_that_has_fired_a_whole_page_does_not_think_that_others_were_first(bench: Bench) -> None:
+    for number in range(DUE_PAGE_JOBS):
+        bench.add(f"j{number}")
+    assert bench.link.scheduler() == 0.0
+    assert bench.link.scheduler() > 0
+    bench.clock.advance(10)
+    assert bench.link.scheduler() == 0.0
+    assert bench.link.scheduler() > 0
+    assert bench.link.scheduler._patience == 0.0
 
 
 def test_a_standby_is_prompt_again_once_it_has_fired(clock: VirtualClock) -> None:

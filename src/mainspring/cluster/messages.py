@@ -7,7 +7,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -149,11 +151,9 @@ class WorkerChannel(Channel):
 
     def claimed(self, runs: Sequence[Run]) -> None:
         """Report claimed runs before any of them is executed."""
-        by_token: dict[str, list[str]] = {}
-        for run in runs:
-            by_token.setdefault(str(run.token), []).append(run.id)
-        for token, ids in by_token.items():
-            self.send(CLAIMED, [token, ids])
+        # A claim has one token; what is asked for again after an outage may have several.
+        for token, some in groupby(runs, key=attrgetter("token")):
+            self.send(CLAIMED, [str(token), [run.id for run in some]])
 
     def ended(self, run_ids: Sequence[str]) -> None:
         """Report runs whose claims are over, because the store has their outcome."""

@@ -138,7 +138,8 @@ def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
             why = LATE if cutoff is not None and fires[0] < cutoff else BEYOND_CATCH_UP
             missed.append(MissedFires(why, count - len(fires), due.at, fires[0] - 1))
         first, count = fires[0], 1
-    fires = _in_time(job, fires, first, count, now, missed)
+    if job.misfire_grace_time is not None:
+        fires = _in_time(fires, first, count, now - int(job.misfire_grace_time * SECOND), job.coalesce, missed)
     if len(fires) > 1 and job.overlap == "cancel_other":
         missed.append(MissedFires(SUPERSEDED, len(fires) - 1, fires[0], fires[-2]))
         fires = fires[-1:]
@@ -153,16 +154,15 @@ def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
     return Plan(next_at, following, tuple(fires), count, tuple(missed))
 
 
-def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, missed: list[MissedFires]) -> list[int]:
-    """Return the fires inside the grace time; note the others as missed."""
-    if job.misfire_grace_time is None:
-        return fires
-    cutoff = now - int(job.misfire_grace_time * SECOND)
+def _in_time(
+    fires: list[int], first: int, count: int, cutoff: int, coalesce: bool, missed: list[MissedFires]
+) -> list[int]:
+    """Return the fires that are not before the cutoff; note the others as missed."""
     if fires[0] >= cutoff:
         return fires
     in_time = [fire for fire in fires if fire >= cutoff]
     late = fires[: len(fires) - len(in_time)]
-    number = count if job.coalesce else len(late)
+    number = count if coalesce else len(late)
     if missed and missed[-1].reason == LATE:
         earlier = missed.pop()
         missed.append(MissedFires(LATE, earlier.count + number, earlier.first, late[-1]))
@@ -237,39 +237,50 @@ def make_runs(
 
     Together they count as one unfinished run of the job: the last one counts, which is unfinished as long as any is.
     """
-    runs: list[Run] = []
-    for fire_time in fires:
-        after = (After(runs[-1].id, ON["end"]),) if runs else ()
-        start_by = None if grace is None else fire_time + int(grace * SECOND)
-        there = Place(place.queue, executor=place.executor) if runs else place
-        run = _make_run(job, incarnation, there, fire_time, now)
-        status = Status.BLOCKED if after else run.status
-        counted = fire_time == fires[-1]
-        runs.append(replace(run, status=status, after=after, counted=counted, start_by=start_by, count=count))
-    return tuple(with_hooks(runs))
-
-
-def _make_run(job: Job, incarnation: int, place: Place, fire_time: int, now: int) -> Run:
-    """Make the run of a job's fire, named by the fire; claimed already if its place says so."""
-    held = place.token is not None
-    return Run(
-        id=f"{job.id}@{incarnation}@{fire_time}",
+    lateness = None if grace is None else int(grace * SECOND)
+    first = Run(
+        id=f"{job.id}@{incarnation}@{fires[0]}",
         call=job.call,
         queue=place.queue,
         executor=place.executor or job.executor,
         job_id=job.id,
-        status=Status.RUNNING if held else Status.PENDING,
+        status=Status.PENDING if place.token is None else Status.RUNNING,
         policy=job.policy,
         priority=job.policy.priority,
-        attempt=1 if held else 0,
+        attempt=0 if place.token is None else 1,
         created_at=now,
-        fire_time=fire_time,
-        run_at=fire_time,
-        started_at=now if held else None,
+        fire_time=fires[0],
+        run_at=fires[0],
+        start_by=None if lateness is None else fires[0] + lateness,
+        started_at=None if place.token is None else now,
         node=place.node,
         token=place.token,
         lease_until=place.until,
+        count=count,
+        counted=fires[0] == fires[-1],
     )
+    if len(fires) == 1 and job.policy.hook is None:
+        return (first,)
+    runs = [first]
+    for fire_time in fires[1:]:
+        runs.append(
+            replace(
+                first,
+                id=f"{job.id}@{incarnation}@{fire_time}",
+                status=Status.BLOCKED,
+                after=(After(runs[-1].id, ON["end"]),),
+                attempt=0,
+                fire_time=fire_time,
+                run_at=fire_time,
+                start_by=None if lateness is None else fire_time + lateness,
+                started_at=None,
+                node=None,
+                token=None,
+                lease_until=None,
+                counted=fire_time == fires[-1],
+            )
+        )
+    return tuple(with_hooks(runs))
 
 
 def _record(due: DueJob, item: MissedFires, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:

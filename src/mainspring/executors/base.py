@@ -31,6 +31,8 @@ class BaseExecutor(LegacyVerbs):
     """How many runs are executed at once."""
 
     # On the class, since an executor written for APScheduler may not call our __init__.
+    threads_may_settle: bool = False
+    """Whether the threads that report runs may also settle them and call listeners: no event loop waits for them."""
     board: Scoreboard | None = None
     """The scoreboard on which a parent process reads what this one executes."""
     now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)
@@ -78,6 +80,11 @@ class BaseExecutor(LegacyVerbs):
     def accepting(self) -> bool:
         """Whether the executor takes more runs: it does not once all its slots are lost."""
         return self.stuck < self.slots
+
+    @property
+    def usable_slots(self) -> int:
+        """Slots that are not lost; none while the executor takes no more runs."""
+        return self.slots - self.stuck if self.accepting else 0
 
     def tell_accepting(self) -> None:
         """Log when the executor stops taking runs, and which runs block it, and when it takes runs again."""

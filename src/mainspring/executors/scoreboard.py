@@ -30,6 +30,7 @@ _APART: Final = 0x4000
 _DIGEST: Final = 0x2000
 _LENGTH: Final = 0x1FFF
 _UNUSED: Final = b"\0" * 4096
+_set_mark, _set_deadline = _MARK.pack_into, _DEADLINE.pack_into
 _ENTRY_BYTES: Final = _MARK.size + _DEADLINE.size + _ID_BYTES
 
 
@@ -59,7 +60,8 @@ class Scoreboard:
         self._texts = self._deadlines + self._count * _DEADLINE.size
         self._fresh = count()
         self._free: list[int] = []
-        self._numbers: dict[str, int] = {}
+        self._marks: dict[str, tuple[int, int]] = {}
+        """By run: where its mark is, and the mark."""
 
     def enter(self, run_id: str, timeout: float | None, *, apart: bool = False) -> None:
         """Note a run that starts."""
@@ -75,24 +77,26 @@ class Scoreboard:
         board, place = self._map, self._texts + number * _ID_BYTES
         board[place : place + len(text)] = text
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        _DEADLINE.pack_into(board, self._deadlines + number * _DEADLINE.size, deadline)
-        _MARK.pack_into(board, number * _MARK.size, len(text) | kind)
-        self._numbers[run_id] = number
+        _set_deadline(board, self._deadlines + number * _DEADLINE.size, deadline)
+        place, mark = number * _MARK.size, len(text) | kind
+        _set_mark(board, place, mark)
+        self._marks[run_id] = place, mark
 
     def end(self, run_id: str) -> None:
         """Mark a run as ended."""
-        number = self._numbers.get(run_id)
-        if number is not None:  # None: it was given up, and is settled
-            (mark,) = _MARK.unpack_from(self._map, number * _MARK.size)
-            _MARK.pack_into(self._map, number * _MARK.size, mark | _ENDED)
+        found = self._marks.get(run_id)
+        if found is not None:  # None: it was given up, and is settled
+            place, mark = found
+            _set_mark(self._map, place, mark | _ENDED)
 
     def forget(self, run_id: str) -> bool:
         """Take a run off the board, now that the store has its outcome; return True if it was there."""
-        number = self._numbers.pop(run_id, None)
-        if number is None:
+        found = self._marks.pop(run_id, None)
+        if found is None:
             return False
-        _MARK.pack_into(self._map, number * _MARK.size, 0)
-        self._free.append(number)
+        place = found[0]
+        _set_mark(self._map, place, 0)
+        self._free.append(place // _MARK.size)
         return True
 
     def read(self, known: Iterable[str]) -> list[StartedRun]:

@@ -40,6 +40,7 @@ log = logging.getLogger("mainspring.node")
 
 _ADDED, _STARTED, _SUCCEEDED, _FAILED, _RETRIED, _CANCELLED, _MISSED, _INTERRUPTED = range(len(EVENTS))
 _ENDS: Final = {
+    Status.SUCCEEDED: _SUCCEEDED,
     Status.FAILED: _FAILED,
     Status.BROKEN: _FAILED,
     Status.CANCELLED: _CANCELLED,
@@ -74,13 +75,14 @@ class MetricSums:
     def added(self, runs: Iterable[Run], at: int) -> None:
         """Count runs that were enqueued or fired."""
         with self._counting():
+            minute = at // MINUTE_US
             for run in runs:
-                self._cells(run, at)[_ADDED] += 1
+                self._cells(run, minute)[_ADDED] += 1
 
     def missed(self, run: Run, number: int, at: int) -> None:
         """Count fires that did not run."""
         with self._counting():
-            self._cells(run, at)[_MISSED] += number
+            self._cells(run, at // MINUTE_US)[_MISSED] += number
 
     def settled(self, settled: Iterable[tuple[Report, Outcome, bool]], now: int) -> None:
         """Count the ends of runs that the store has accepted, the starts that they were the end of, what they add."""
@@ -91,7 +93,7 @@ class MetricSums:
 
     def _settled(self, report: Report, outcome: Outcome, now: int) -> None:
         run, before = outcome.run, report.run
-        event = _SUCCEEDED if run.status is Status.SUCCEEDED else _ENDS.get(run.status)
+        event = _ENDS.get(run.status)
         if event is None:
             if run.failures > before.failures:
                 event = _RETRIED
@@ -101,33 +103,35 @@ class MetricSums:
                 return
         began = report.started_at or (before.started_at or 0 if report.result is Result.INTERRUPTED else 0)
         ended = report.finished_at or now
-        cells = self._cells(run, ended)
+        minute = ended // MINUTE_US
+        cells = self._cells(run, minute)
         cells[event] += 1
-        if event in (_FAILED, _RETRIED) and run.errors:
-            last = run.errors[-1]
-            self._name("error", name_of(last.type, place_of(last.traceback)), ended)[event] += 1
-        if outcome.condition is Condition.EXPIRED and before.node:
-            self._name("lost", before.node, ended)[event] += 1
+        if event != _SUCCEEDED:
+            if event in (_FAILED, _RETRIED) and run.errors:
+                last = run.errors[-1]
+                self._name("error", name_of(last.type, place_of(last.traceback)), ended)[event] += 1
+            if outcome.condition is Condition.EXPIRED and before.node:
+                self._name("lost", before.node, ended)[event] += 1
         if began:
             if event in _TIMED and report.started_at:
-                took = max(0, ended - began)
+                took = ended - began if ended > began else 0
                 cells[TOOK] += took
                 cells[TOOK_BUCKETS + bisect_left(BUCKETS, took)] += 1
-            if began // MINUTE_US != ended // MINUTE_US:
-                cells = self._cells(run, began)
-            waited = max(0, began - before.run_at)
+            if began // MINUTE_US != minute:
+                cells = self._cells(run, began // MINUTE_US)
+            waited = began - before.run_at if began > before.run_at else 0
             cells[_STARTED] += 1
             cells[WAITED] += waited
             cells[WAITED_BUCKETS + bisect_left(BUCKETS, waited)] += 1
         for follower in outcome.then:
-            self._cells(follower, ended)[_ADDED] += 1
+            self._cells(follower, minute)[_ADDED] += 1
 
-    def _cells(self, run: Run, at: int) -> list[int]:
-        key = at // MINUTE_US, run.queue, run.call.task_name, run.job_id
+    def _cells(self, run: Run, minute: int) -> list[int]:
+        key = minute, run.queue, run.call.task_name, run.job_id
         cells = self._sums.get(key)
         if cells is None:
             if len(self._sums) >= MOST_KEYS:
-                key = key[0], "", "", ""
+                key = minute, "", "", ""
             cells = self._sums.setdefault(key, [0] * CELLS)
         return cells
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want, lane_of, queue_of
-from mainspring.core.run import Outcome, Report, Result, Status
+from mainspring.core.run import Condition, Outcome, Report, Result, Status
 from mainspring.core.transitions import conclude, drop
 from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_LOST
@@ -38,6 +38,9 @@ LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Wait this many seconds between two claims that find nothing, however many hints come."""
 
 _PLACE: Final = attrgetter("queue", "executor")
+_PENDING: Final = Status.PENDING
+_REFUSED: Final = Condition.REFUSED
+"""The condition of outcomes that nobody reported: the settler cancelled a run that can no longer run."""
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
 """The events that are logged even without a listener."""
 
@@ -88,6 +91,8 @@ class WorkerTick:
 
     def waits(self, lane: str | None = None) -> bool:
         """Return True if a run is known to wait in the lane (or any) for a slot."""
+        if not self._look_at:
+            return False
         now = self.link.now()
         return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
@@ -122,27 +127,28 @@ class WorkerTick:
 
     def _settle(self) -> None:
         link, now = self.link, self.link.now()
+        outbox, settler = self.outbox, self._settler
         # Conclude once: a settle that is repeated after an outage writes the same outcomes.
-        while self.outbox and len(self._settler.unsettled) < CLAIM_BATCH_RUNS:
-            report = self.outbox.popleft()
-            self._settler.add(report, self._conclude(report, now), now)
-        batch = self._settler.write(now)
+        while outbox and len(settler.unsettled) < CLAIM_BATCH_RUNS:
+            report = outbox.popleft()
+            settler.add(report, self._conclude(report, now), now)
+        batch = settler.write(now)
         link.answered()
         link.sums.settled(batch, now)
-        link.end([each.report for each in batch if not each.dropped])
-        if self._look_at:  # there is room again for waiting runs
+        link.end([each.report for each in batch if each.outcome.condition is not _REFUSED])
+        if self._look_at and self.waits():  # there is room again for waiting runs
             link.wake_worker()
         # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
-        telling = bool(link.node.listening) or link.node.events.log.wanted
-        for each in batch:
-            report, outcome, accepted = each
+        telling = link.node.events.listeners.mask or link.node.events.log.wanted
+        for report, outcome, accepted in batch:
             if not accepted:
-                if not each.dropped:
+                if outcome.condition is not _REFUSED:
                     self._tell_lost(report)
                 continue
-            if outcome.run.status is Status.PENDING:
-                self.look(outcome.run.lane, outcome.run.run_at)
-            elif outcome.run.followed:  # whoever came after it may be pending now
+            run = outcome.run
+            if run.status is _PENDING:
+                self.look(run.lane, run.run_at)
+            elif run.followed:  # whoever came after it may be pending now
                 self.look_everywhere()
                 link.wake_worker()
             for follower in outcome.then:
@@ -151,9 +157,10 @@ class WorkerTick:
                 link.node.events.settled(outcome, link.alias, report)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
-        self.link.date(report)
-        if self.link.lives:
-            live = self.link.lives.pop(report.run.id, None)
+        link = self.link
+        link.date(report)
+        if link.lives:
+            live = link.lives.pop(report.run.id, None)
             if live is not None and live.run.token == report.run.token:
                 report.run = live.final(report.run)
         if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
@@ -161,7 +168,8 @@ class WorkerTick:
         try:
             if report.result is Result.REFUSED:
                 return drop(report.run, self._settler.reason_for(report.run), now)
-            return conclude(report, now, self.link.node.clock.random())
+            # Only a retry needs chance, for its back-off.
+            return conclude(report, now, link.node.clock.random() if report.result is Result.RAISED else 0.0)
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise

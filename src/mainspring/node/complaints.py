@@ -14,27 +14,28 @@ class Complaints:
     """The open problems of one kind, by what they concern."""
 
     def __init__(self) -> None:
-        self._open: dict[str, str] = {}
+        self.open: dict[str, str] = {}
+        """The open problems, with their texts."""
 
     def begin(self, subject: str, text: str = "") -> bool:
         """Note a problem; return True if it is new and so has to be logged."""
-        known = self._open.get(subject)
-        if known == text or (known is None and len(self._open) >= MOST_OPEN_COMPLAINTS):
+        known = self.open.get(subject)
+        if known == text or (known is None and len(self.open) >= MOST_OPEN_COMPLAINTS):
             return False
-        self._open[subject] = text
+        self.open[subject] = text
         return True
 
     def end(self, subject: str) -> None:
         """Note that a subject has no problem any more."""
-        if self._open:
-            self._open.pop(subject, None)
+        if self.open:
+            self.open.pop(subject, None)
 
     def first(self, number: int) -> list[str]:
         """Return the subjects of the oldest open problems."""
-        return list(self._open)[:number]
+        return list(self.open)[:number]
 
     def __contains__(self, subject: str) -> bool:
-        return subject in self._open
+        return subject in self.open
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.open)

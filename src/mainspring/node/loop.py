@@ -41,6 +41,7 @@ class Loop:
     ) -> None:
         self._name = name
         self._ticks = list(ticks)
+        self._numbers = {tick: number for number, tick in enumerate(ticks)}
         self._clock = clock
         self._failed = failed
         self._finished = finished
@@ -50,20 +51,19 @@ class Loop:
         self._woken = [True] * len(self._ticks)
         self._due = [0.0] * len(self._ticks)
         self._stepping = threading.Lock()
-        self._stepper: threading.Thread | None = None
+        self._stepper: int | None = None
         """The thread that calls ticks now, and holds that lock."""
         self._sleeps_until = 0.0
         self._thread: threading.Thread | None = None
 
     def wake(self, tick: Tick | None = None) -> None:
         """Call one tick, or all, as soon as possible; any thread may ask."""
-        self._mark(tick)
-        self._wake.set()
-
-    def _mark(self, tick: Tick | None) -> None:
-        for index, known in enumerate(self._ticks):
-            if tick is None or known == tick:
-                self._woken[index] = True
+        if tick is None:
+            self._woken[:] = [True] * len(self._ticks)
+        else:
+            self._woken[self._numbers[tick]] = True
+        if self._stepper != threading.get_ident():  # else a tick asks for another, and `step` sees it
+            self._wake.set()
 
     def call_within(self, tick: Tick, seconds: float) -> None:
         """Let the loop call one tick in so many seconds at the latest; `keep_time` has to follow."""
@@ -71,52 +71,50 @@ class Loop:
             self.wake(tick)  # it may be at work, and would sleep as long as it likes after that
             return
         try:
-            index = self._ticks.index(tick)
+            index = self._numbers[tick]
             self._due[index] = min(self._due[index], self._clock.monotonic() + seconds)
         finally:
             self._stepping.release()
 
     def call_now(self, tick: Tick) -> None:
         """Call one tick: on this thread, unless the loop's own thread calls some; `keep_time` has to follow."""
-        self._mark(tick)
+        self._woken[self._numbers[tick]] = True
         if not self._stepping.acquire(blocking=False):
             self._wake.set()
             return
         try:
             if not self._finished():
-                self._step()
+                self.step()
         finally:
             self._stepping.release()
 
     def keep_time(self) -> None:
         """Wake the loop's own thread if it would sleep for too long now."""
-        if min(self._due) < self._sleeps_until:
+        if True in self._woken or min(self._due) < self._sleeps_until:
             self._wake.set()
-
-    def _step(self) -> float:
-        self._stepper = threading.current_thread()
-        try:
-            return self.step()
-        finally:
-            self._stepper = None
 
     def step(self) -> float:
         """Call the ticks that are due; return the seconds until the next one is."""
-        for index, tick in enumerate(self._ticks):
-            if not self._woken[index] and self._clock.monotonic() < self._due[index]:
-                continue
-            # Cleared before the tick, so that a wake-up during the tick calls it again.
-            self._woken[index] = False
-            try:
-                delay = tick()
-            except BaseException as error:  # a loop that ends while its node is alive leaves everybody waiting
-                if _is_death(error):
-                    raise
-                delay = self._delay_after(error)
-            self._due[index] = self._clock.monotonic() + delay
-        if any(self._woken):
-            return 0.0
-        return max(0.0, min(self._due) - self._clock.monotonic())
+        woken, due, monotonic = self._woken, self._due, self._clock.monotonic
+        now = monotonic()
+        self._stepper = threading.get_ident()
+        try:
+            for index, tick in enumerate(self._ticks):
+                if not woken[index] and now < due[index]:
+                    continue
+                # Cleared before the tick, so that a wake-up during the tick calls it again.
+                woken[index] = False
+                try:
+                    delay = tick()
+                except BaseException as error:  # a loop that ends while its node is alive leaves everybody waiting
+                    if _is_death(error):
+                        raise
+                    delay = self._delay_after(error)
+                now = monotonic()
+                due[index] = now + delay
+        finally:
+            self._stepper = None
+        return 0.0 if True in woken else max(0.0, min(due) - now)
 
     def _delay_after(self, error: BaseException) -> float:
         try:
@@ -131,9 +129,10 @@ class Loop:
         while not self._finished():
             self._wake.clear()
             with self._stepping:
-                delay = self._step()
-                self._sleeps_until = self._clock.monotonic() + delay
-            leave_if_forked(home)  # a trigger or a back-off function of the user's may have forked
+                delay = self.step()
+                self._sleeps_until = min(self._due)
+            if os.getpid() != home:  # a trigger or a back-off function of the user's may have forked
+                leave_if_forked(home)
             if delay > 0 and not self._finished():
                 self._wake.wait(delay)
 
@@ -148,7 +147,8 @@ class Loop:
 
     def join(self) -> None:
         """Wait until the loop has ended, unless a tick asks for it."""
-        if self._thread is not None and threading.current_thread() not in (self._thread, self._stepper):
+        here = threading.get_ident()
+        if self._thread is not None and here not in (self._thread.ident, self._stepper):
             self._thread.join()
             with self._stepping:  # another thread may be calling the ticks
                 pass

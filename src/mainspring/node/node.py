@@ -308,17 +308,17 @@ class Node:
 
     def free(self, alias: str) -> int:
         """Return how many more runs an executor should be given, of those that this process may still execute."""
-        return min(self.runs_left(), self.room_of(alias))
+        left = MOST_CLAIMED_RUNS if self.watcher is None else self.runs_left()
+        return min(left, self.room_of(alias))
 
     def room_of(self, alias: str) -> int:
         """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
         executor = self.executors.get(alias)
-        if executor is not None and not getattr(executor, "accepting", True):
-            return 0
-        slots = self.unstarted.get(alias, 0) if executor is None else executor.slots - executor.stuck
+        slots = self.unstarted.get(alias, 0) if executor is None else executor.usable_slots
         pace = self.pace.get(alias)
         wanted = slots
-        if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
+        if slots and pace is not None:
+            # By what one takes, and by how many really end: the store, or the machine, may be slower.
             rate = self.rates.get(alias, FIRST_RATE_PER_SECOND)
             wanted = max(
                 slots,

@@ -114,13 +114,16 @@ class RunLog:
         reason = _REASONS.get(run.reason or "") or _line(run.reason or "")
         if run.job_id is None:
             return self._write(logging.WARNING, run, f"missed its time: {reason}")
+        # A job that fires each second into a queue that nobody serves would fill the log: warn at fire 1, 2, 4, 8, ...
+        is_known = run.reason == MAX_INSTANCES and run.count & (run.count - 1)
+        level = logging.DEBUG if is_known else logging.WARNING
+        if not log.isEnabledFor(level):
+            return None
         moment = f"{self._local(run.last or run.run_at):%Y-%m-%d %H:%M:%S %Z}"
         fires = f" (fires missed in a row: {run.count})" if run.count > 1 else ""
         what = "was skipped at" if run.reason == MAX_INSTANCES else "missed its run time"
         text = f'job "{_line(run.name)}" ({run.job_id}) {what} {moment}: {reason}{fires}'
-        # A job that fires each second into a queue that nobody serves would fill the log: warn at fire 1, 2, 4, 8, ...
-        is_known = run.reason == MAX_INSTANCES and run.count & (run.count - 1)
-        return log.log(logging.DEBUG if is_known else logging.WARNING, "%s", text, extra=_facts(run, None))
+        return log.log(level, "%s", text, extra=_facts(run, None))
 
     def _write(self, level: int, run: Run, text: str, took: int | None = None, logger: logging.Logger = log) -> None:
         if logger.isEnabledFor(level):

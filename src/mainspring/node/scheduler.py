@@ -55,9 +55,9 @@ class SchedulerTick:
         page = link.store.due(DUE_PAGE_JOBS, DUE_HOLD_SECONDS)
         link.observe(page.now, asked)
         soonest = page.now + int(LONGEST_SLEEP_SECONDS * SECOND) if page.next_at is None else page.next_at
-        jobs = page.jobs + self.waiting.take_ended(page.jobs)
+        jobs = self.waiting.add_ended(page.jobs)
         if jobs:
-            self._patience = 0.0
+            self._patience, self._awaited = 0.0, None
             soonest = min(soonest, self._fire(jobs, page.now))
         elif self._awaited is not None and self._awaited <= page.now:
             # Another node was quicker. In a big fleet a few stay prompt and the others stand by.
@@ -80,9 +80,10 @@ class SchedulerTick:
         places = _Places(link, now)
         firings = []
         missed: dict[str, tuple[MissedFires, ...]] = {}
+        homeless, stuck = self._homeless.open, self._stuck.open
         for due in jobs:
             try:
-                planned = plan(due, now, link.node.clock.random())
+                planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)
             except BaseException as error:  # a trigger of the user's may even exit
                 if not is_own(error):
                     raise
@@ -99,10 +100,11 @@ class SchedulerTick:
             if place is None:
                 self._report_homeless(due.job)
                 place = Place(f".{due.job.executor}")
-            else:
+            elif homeless:
                 self._homeless.end(due.job.executor)
             firings.append(firing(due, planned, place, now))
-            missed[due.job.id] = planned.missed
+            if planned.missed:
+                missed[due.job.id] = planned.missed
         if not firings:
             return soonest
         try:
@@ -113,12 +115,15 @@ class SchedulerTick:
             raise
         started: list[Run] = []
         added: list[Run] = []
+        waiting: set[str] = set()
+        listening = bool(link.node.events.listeners.mask)
         for step, inserted in zip(firings, answers, strict=True):
             if isinstance(inserted, Exception):
                 self._report_stuck("firing", step.job_id, inserted)
                 soonest = min(soonest, now + int(DUE_HOLD_SECONDS * SECOND))
                 continue
-            self._stuck.end(step.job_id)
+            if stuck:
+                self._stuck.end(step.job_id)
             if inserted is None:  # somebody changed or fired it first: look again at once
                 soonest = now
                 continue
@@ -129,13 +134,16 @@ class SchedulerTick:
                     continue
                 added.append(run)
                 if run.token is None:
-                    link.worker.look(run.lane)
+                    waiting.add(run.lane)
                 else:
                     started.append(run)
-            for record, item in zip(step.missed, missed.get(step.job_id, ()), strict=False):
-                link.sums.missed(record, item.count, now)
-            if step.missed or step.next_at is None or link.node.listening:
+            if step.missed:
+                for record, item in zip(step.missed, missed[step.job_id], strict=False):
+                    link.sums.missed(record, item.count, now)
+            if step.missed or step.next_at is None or listening:
                 self._tell(step, inserted)
+        for lane in waiting:
+            link.worker.look(lane)
         link.sums.added(added, now)
         link.begin(started)
         return soonest

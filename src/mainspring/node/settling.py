@@ -96,12 +96,13 @@ class Settler:
         A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled. So do
         the runs that can no longer run because of this write.
         """
-        settled, refused = [], list[str]()
+        settled, refused = list[SettledOutcome](), list[str]()
         for each in self._write(now, refused):
-            if each.accepted or each.outcome.run.status is not Status.PENDING:
+            report, outcome, accepted = each
+            if accepted or outcome.run.status is not Status.PENDING:
                 settled.append(each)
             else:
-                self.add(each.report, stop(each.outcome, now), now)
+                self.add(report, stop(outcome, now), now)
         if refused or self._doomed:
             self._note_reasons(each.outcome.run for each in settled if each.accepted)
             self.drop(refused, now)
@@ -197,13 +198,12 @@ class Settler:
         settled: list[SettledOutcome] = []
         size = MOST_OUTCOMES
         while self.unsettled:
-            part = self._part(size)
+            part = self._part(size) if len(self.unsettled) > 1 else self.unsettled[:]
             try:
                 answers = self._store.settle([packed for _, _, packed in part])
-                written = [
-                    SettledOutcome(report, outcome, yes)
-                    for (report, outcome, _), yes in zip(part, answers, strict=True)
-                ]
+                written = []
+                for (report, outcome, _), yes in zip(part, answers, strict=True):
+                    written.append(SettledOutcome(report, outcome, yes))
                 refused += answers.refused
             except OSError:  # the store is away
                 if settled:

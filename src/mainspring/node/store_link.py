@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import StoreUnavailable, is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
-from mainspring.executors.current_run import RunNotes
+from mainspring.executors.current_run import CURRENT, RunNotes
 from mainspring.executors.forks import leave_if_forked
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
@@ -38,6 +38,8 @@ __all__ = ["StoreLink"]
 
 HINT_SECONDS: Final = 0.05
 """After a hint that brought runs, look for due jobs within this many seconds: the hint may be about a new job, too."""
+
+_RETURNED, _RAISED = Result.RETURNED, Result.RAISED
 
 log = logging.getLogger("mainspring.node")
 
@@ -88,6 +90,8 @@ class StoreLink:
         self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
         self._alerts: Loop | None = None
         self.report = _ReportBox(self)
+        self.report_here = _SettlingReportBox(self) if self._alone else self.report
+        """The reporter for a run that was submitted by itself to an executor whose threads may settle."""
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
@@ -200,10 +204,11 @@ class StoreLink:
         unfilled: list[Run] = []
         room: dict[str, int] = {}
         claims, queues = self.claims, self.node.queues
-        busy = {run.id for run in runs if run.id in claims}
+        busy: Container[str] = claims
         # Announce after computing `busy`: `end()` announces before it drops a claim, so the watcher always sees a claim
         # end before the next begins.
         if self.node.watcher is not None:
+            busy = {run.id for run in runs if run.id in claims}
             self.node.watcher.claimed(runs)
         for run in runs:
             if run.id in busy:
@@ -271,7 +276,10 @@ class StoreLink:
                     for run in batch:
                         self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
         for alias, batch in batches.items():
-            self.node.executors[alias].submit(batch, self.report, self.may_start)
+            executor = self.node.executors[alias]
+            # Runs that come together are settled together, by the loop.
+            report = self.report_here if len(batch) == 1 and executor.threads_may_settle else self.report
+            executor.submit(batch, report, self.may_start)
 
     def may_start(self, run: Run) -> Result | None:
         """Return why a claimed run must not start any more; None if it starts now.
@@ -297,7 +305,7 @@ class StoreLink:
 
     def _prepared(self, run: Run) -> Run | None:
         """Find the function of a run; return None, and log it once, if this node lacks it."""
-        reference = str(run.call.func)
+        reference = run.call.func if isinstance(run.call.func, str) else str(run.call.func)
         try:
             prepared = self.node.prepare(run)
         except BaseException as error:  # an import runs a module, which may even exit
@@ -310,36 +318,43 @@ class StoreLink:
                     error if isinstance(error, Exception) else repr(error),
                 )
             return None
-        self.node.missing.end(reference)
+        if self.node.missing.open:
+            self.node.missing.end(reference)
         return prepared
 
     def end(self, reports: Sequence[Report]) -> None:
         """Forget settled claims, and measure how long such runs take."""
         took: dict[str, list[int]] = {}
-        queues = self.node.queues
-        if self.node.watcher is not None:
-            self.node.watcher.ended([report.run.id for report in reports])
+        node, claims, reported, in_flight = self.node, self.claims, self.reported, self.in_flight
+        queues = node.queues
+        if node.watcher is not None:
+            node.watcher.ended([report.run.id for report in reports])
         with self._books:
             for report in reports:
-                run = report.run
-                alias = run.executor or run.queue[1:]
-                held = self.claims.get(run.id)
-                if held is not None and held.token == run.token:
-                    del self.claims[run.id]
-                    self.lives.pop(run.id, None)
-                if run.id not in self.claims:
-                    self.reported.discard(run.id)
-                self.in_flight[alias] -= 1
+                run, result = report.run, report.result
+                run_id, alias = run.id, run.executor or run.queue[1:]
+                held = claims.get(run_id)
+                if held is None:
+                    reported.discard(run_id)
+                elif held.token == run.token:
+                    del claims[run_id]
+                    reported.discard(run_id)
+                    if self.lives:
+                        self.lives.pop(run_id, None)
+                in_flight[alias] -= 1
                 if queues is not None:
                     self.in_queue[run.queue] -= 1
-                if report.result is Result.RETURNED or report.result is Result.RAISED:
-                    took.setdefault(alias, []).append(report.finished_at - report.started_at)
+                if result is _RETURNED or result is _RAISED:
+                    times = took.get(alias)
+                    if times is None:
+                        times = took[alias] = []
+                    times.append(report.finished_at - report.started_at)
         for alias, times in took.items():
             seconds = sum(times) / len(times) / SECOND
-            pace = self.node.pace.get(alias, seconds)
-            self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
-            self.node.note_ended(alias, len(times))
-        self.scheduler.waiting.note_ended(report.run for report in reports)
+            pace = node.pace.get(alias, seconds)
+            node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
+            node.note_ended(alias, len(times))
+        self.scheduler.waiting.note_ended(reports)
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""
@@ -455,7 +470,7 @@ class _ReportBox:
         self._link = link
         self._worker = link.worker
         self._append = link.worker.outbox.append
-        self._wake = partial(link.monitor.wake, link.worker.settles)
+        self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
 
     def __call__(self, report: Report) -> None:
         if report.result is not Result.BUSY:  # an earlier claim of that run still runs
@@ -489,3 +504,19 @@ class _ReportBox:
     def said(self, live: RunNotes) -> None:
         """Store the notes soon."""
         self._link.heartbeat.hurry()
+
+
+class _SettlingReportBox(_ReportBox):
+    """Settles on the thread that reports, unless the loop is at work: see decision 094."""
+
+    def __init__(self, link: StoreLink) -> None:
+        super().__init__(link)
+        self._wake = self._settle
+
+    def _settle(self) -> None:
+        CURRENT.set(None)  # listeners and log lines are no part of the run that has just ended
+        home, work = os.getpid(), self._link.work
+        work.call_now(self._worker.settles)
+        if os.getpid() != home:
+            leave_if_forked(home)  # a listener or a back-off function of the user's may have forked
+        work.keep_time()

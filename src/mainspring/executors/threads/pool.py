@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from mainspring.core.quantities import check_count, check_seconds
@@ -13,7 +14,7 @@ from mainspring.errors import near
 from mainspring.executors.execution import Item, MayStart, Reporter, failed, may_always_start, tell
 from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import Slot, Slots
-from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_one
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one
 
 __all__ = ["ThreadPoolExecutor", "check_options"]
 
@@ -26,6 +27,8 @@ class ThreadPoolExecutor(PartsExecutor):
     A time-out raises RunTimeout in the thread of the run. A run that goes on for another `timeout_grace` seconds (it
     sits in C code, or swallows the exception) costs the pool a slot: see `stuck`.
     """
+
+    threads_may_settle = True
 
     def __init__(
         self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None, *, timeout_grace: float = 2.0
@@ -57,8 +60,22 @@ class ThreadPoolExecutor(PartsExecutor):
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in threads, in this order."""
-        threads, now = self._started(self._threads), self.now()
-        threads.put([(run, report, now, may_start) for run in runs])
+        threads = self._threads or self._started(self._threads)
+        threads.put(zip(runs, repeat(report), repeat(self.now()), repeat(may_start), strict=False))
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that no thread has taken yet."""
+        return [] if self._threads is None else take_back(self._threads.items, older_than)
+
+    @property
+    def stuck(self) -> int:
+        """Slots lost to runs that did not end when they were stopped."""
+        return 0 if self._threads is None else self._threads.slots.stuck
+
+    @property
+    def usable_slots(self) -> int:
+        """Slots that are not lost: the node asks before every claim and fire."""
+        return self.slots if self._threads is None else max(0, self.slots - self._threads.slots.stuck)
 
 
 class _PoolThreads(WorkerThreads[WorkerThread]):

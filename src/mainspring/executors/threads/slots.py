@@ -50,6 +50,8 @@ __all__ = ["Slot", "Slots", "ThreadCancelled"]
 
 _RETURNED: Final = Result.RETURNED
 _NEVER: Final = math.inf
+_PLAIN_TYPES: Final = frozenset((type(None), bool, int, float, str, bytes, list, tuple, dict))
+"""Types of which no value is a coroutine; to ask an abstract class takes as long as a tenth of a run."""
 _SETTLE_POLL_SECONDS: Final = 0.01
 
 
@@ -195,7 +197,7 @@ class Slots:
                 CURRENT.set((run, report))
                 context = copy_context()
                 value = context.run(ref_to_obj(func) if isinstance(func, str) else func, *call.args, **call.kwargs)
-                if value is not None and isinstance(value, Coroutine):
+                if type(value) not in _PLAIN_TYPES and isinstance(value, Coroutine):
                     value = slot.finish(value, context)
             except BaseException as exc:
                 error = exc

@@ -169,6 +169,8 @@ def take_one(items: deque[Item]) -> Item | None:
 def take_back(items: deque[Item], older_than: int | None) -> list[Run]:
     """Take the runs that were added before the instant `older_than`, or all."""
     taken: list[Run] = []
+    if not items:  # as almost always when the node asks, after every claim
+        return taken
     while (item := take_one(items)) is not None:
         if older_than is not None and item[2] >= older_than:
             items.appendleft(item)

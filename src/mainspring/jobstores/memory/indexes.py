@@ -84,7 +84,8 @@ class Timetable:
 
     def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
         """Return due jobs, earliest first, and hide them; also return when the next of the others can be had."""
-        self._show(now)
+        if self._pages:
+            self._show(now)
         heap, jobs = self._heap, self._jobs
         page: list[_Filed] = []
         taken: list[Entry] = []
@@ -97,14 +98,16 @@ class Timetable:
                 taken.append(entry)
             else:
                 self._outdated -= 1
-        self._skip()
-        times = [heap[0][0]] if heap else []
-        if self._pages:
-            times.append(self._pages[0][0])
+        if heap:
+            self._skip()
+        next_at = heap[0][0] if heap else None
+        pages = self._pages
+        if pages and (next_at is None or pages[0][0] < next_at):
+            next_at = pages[0][0]
         if page:
             page.reverse()
-            heappush(self._pages, (until, page[-1][1], page))
-        return taken, min(times, default=None)
+            heappush(pages, (until, page[-1][1], page))
+        return taken, next_at
 
     def earliest(self) -> int | None:
         """Return the earliest run time of all jobs, hidden or not."""
@@ -128,13 +131,22 @@ class Timetable:
 
     def _trim(self, page: list[_Filed]) -> bool:
         """Drop the outdated items at a page's end; return True if any items are left."""
-        while page and not self._current(page[-1]):
+        jobs = self._jobs
+        while page:
+            _, version, job_id = page[-1]
+            entry = jobs.get(job_id)
+            if entry is not None and entry.version == version:  # as `_current` does: a page may be long
+                return True
             page.pop()
-        return bool(page)
+        return False
 
     def _skip(self) -> None:
-        heap = self._heap
-        while heap and not self._current(heap[0]):
+        heap, jobs = self._heap, self._jobs
+        while heap:
+            _, version, job_id = heap[0]
+            entry = jobs.get(job_id)
+            if entry is not None and entry.version == version:
+                return
             heappop(heap)
             self._outdated -= 1
 

@@ -25,6 +25,7 @@ class RunIndex:
 
     def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
         self.stirred = False  # a run can be claimed or should be stopped: wake sleeping loops
+        self.ended = False  # a run has ended: wake those who wait for that
         self.totals = dict.fromkeys(sorted(FINAL), 0)
         self._jobs = jobs
         self.keep_runs = keep_runs
@@ -205,6 +206,7 @@ class RunIndex:
             self._count_blocked(run.queue, 1)
         else:
             self.totals[status] += 1
+            self.ended = True
             if status is not _BROKEN:  # never pruned, so not in the history
                 self._history.add(record, next(self._numbers), now)
 

@@ -117,22 +117,28 @@ class RunTable(RunIndex):
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> Answers[bool]:
         """Write the next record of each run whose condition holds, then judge those after them, then add `then`."""
-        if then := [run for outcome in outcomes if outcome.then for run in outcome.then]:
-            self._edges.check(then)
+        for outcome in outcomes:
+            if outcome.then:
+                self._edges.check([run for each in outcomes for run in each.then])
+                break
         self._refused = []
         call = _Settling()
-        answers = [self._settle(outcome, now, call) for outcome in outcomes]
-        for record, run in self._edges.judge_ends(call.ended, now):
-            if run.refused is not None:
-                self._refused.append(run.id)
-            self._write(record, run, now)
+        answers = []
+        for outcome in outcomes:
+            answers.append(self._settle(outcome, now, call))
+        if call.ended:
+            for record, run in self._edges.judge_ends(call.ended, now):
+                if run.refused is not None:
+                    self._refused.append(run.id)
+                self._write(record, run, now)
         for record in call.back:
             self._judge_again(record, now)
         for record, run in call.then:
             self.insert(run, record.owner if run.job_id == record.run.job_id else self._owner(run), now)
         while self._gates.freed:
             self._let_in(*self._gates.freed.popitem(), now)
-        self._drop_oldest(now)
+        if self._history.kept > self.keep_runs:
+            self._drop_oldest(now)
         return Answers(answers, self._refused)
 
     def _settle(self, outcome: Outcome, now: int, call: _Settling) -> bool:

@@ -67,7 +67,8 @@ class MemoryJobStore(JobStore):
         self._cursor = 0
         self._ended = free_in_children(threading.Condition(self._lock))
         self._ends = 1
-        self._stirred = False  # notified when something changes that a sleeping loop may need
+        self._end_waiters = 0  # to wake nobody costs as much as to write a run
+        self._stirred = False  # something has changed that a sleeping loop may need
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
         self._times = Timetable(self._jobs)
@@ -145,18 +146,28 @@ class MemoryJobStore(JobStore):
 
     def due(self, limit: int, hold: float) -> DuePage:
         with self._lock:
-            now = self._now()
+            now = self._clock.now() + self._shift
             if not limit and not hold:
                 return DuePage(now, [], self._times.earliest())
             entries, next_at = self._times.take(now, limit, now + int(hold * SECOND))
-            return DuePage(now, [_due(entry) for entry in entries], next_at)
+            jobs: list[DueJob] = []
+            for entry in entries:
+                job = entry.job.copy()
+                at = job.at
+                assert at is not None
+                nominal = at if job.nominal is None else job.nominal
+                jobs.append(DueJob(job, at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss))
+            return DuePage(now, jobs, next_at)
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         with self._lock:
-            now = self._now()
+            now = self._clock.now() + self._shift
             until = now + int(lease * SECOND)
-            answers = [self._fire(firing, now, until) for firing in firings]
-            self._tell()
+            answers = []
+            for firing in firings:
+                answers.append(self._fire(firing, now, until))
+            if self._stirred or self._runs.stirred:
+                self._tell()
             return answers
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
@@ -228,7 +239,11 @@ class MemoryJobStore(JobStore):
             self._take_out(entry)
         else:
             job.at, job.nominal, entry.miss = firing.next_at, firing.next_nominal, firing.miss
-            self._file(entry)
+            job.version = version = next(self._versions)
+            # Nobody is woken for the next run time of a fire: whoever fires a job looks again in time, and who leaves
+            # wakes the others. A job that was replaced may be due earlier than anybody expects.
+            if self._times.put(entry, job.at, version) and firing.besides:
+                self._stirred = True
         inserted = []
         for run in firing.runs:
             if run.status is _RUNNING and run.lease_until is None:
@@ -259,11 +274,14 @@ class MemoryJobStore(JobStore):
 
     def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._lock:
-            answers = self._runs.settle(outcomes, self._now())
-            if any(yes and each.run.status in FINAL for each, yes in zip(outcomes, answers, strict=True)):
+            answers = self._runs.settle(outcomes, self._clock.now() + self._shift)
+            if self._runs.ended:
+                self._runs.ended = False
                 self._ends += 1
-                self._ended.notify_all()
-            self._tell()
+                if self._end_waiters:
+                    self._ended.notify_all()
+            if self._runs.stirred:
+                self._tell()
             return answers
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
@@ -355,6 +373,9 @@ class MemoryJobStore(JobStore):
             now = self._now()
             if node is not None:
                 self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
+                if not ttl:  # others fire its jobs from now on
+                    self._stirred = True
+                    self._tell()
             return now
 
     def nodes(self) -> list[NodeInfo]:
@@ -380,7 +401,11 @@ class MemoryJobStore(JobStore):
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         if topic == ENDS:
             with self._ended:
-                self._ended.wait_for(lambda: self._ends != cursor, timeout)
+                self._end_waiters += 1
+                try:
+                    self._ended.wait_for(lambda: self._ends != cursor, timeout)
+                finally:
+                    self._end_waiters -= 1
                 return self._ends
         with self._changed:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
@@ -415,10 +440,3 @@ class MemoryJobStore(JobStore):
 
 def _age(run: Run) -> tuple[int, str]:
     return run.created_at, run.id
-
-
-def _due(entry: Entry) -> DueJob:
-    job = entry.job.copy()
-    assert job.at is not None
-    nominal = job.at if job.nominal is None else job.nominal
-    return DueJob(job, job.at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss)

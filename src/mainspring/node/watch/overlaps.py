@@ -45,20 +45,24 @@ class WaitingFires:
         """Remember a job whose fire waits."""
         self._waiting[due.job.id] = due
 
-    def note_ended(self, runs: Iterable[Run]) -> None:
+    def note_ended(self, reports: Iterable[Report]) -> None:
         """Look again soon at the jobs for whose runs a fire waits here; any thread may tell."""
         if not self._waiting:
             return
-        ended = {run.job_id for run in runs if run.job_id is not None and run.job_id in self._waiting}
+        ids = {report.run.job_id for report in reports}
+        ended = {job_id for job_id in ids if job_id is not None and job_id in self._waiting}
         if ended:
             self._ended.extend(ended)
             self._link.work.wake(self._link.scheduler)
 
-    def take_ended(self, page: Iterable[DueJob]) -> list[DueJob]:
-        """Return the jobs of which a run has ended since their fires wait, counted anew.
+    def add_ended(self, page: list[DueJob]) -> list[DueJob]:
+        """Return the due jobs, and those of which a run has ended since their fires wait, counted anew.
 
         The version that was read goes with each, so the store refuses the step if somebody else was first.
         """
+        if not self._waiting:
+            self._ended.clear()
+            return page
         for due_again in page:  # that has been counted just now
             self._waiting.pop(due_again.job.id, None)
         found = []
@@ -68,7 +72,7 @@ class WaitingFires:
                 found.append(due)
         if found:
             self._count(found)
-        return found
+        return page + found
 
     def _count(self, jobs: list[DueJob]) -> None:
         numbers = count_unfinished(self._link.store, [(due.job.id, due.incarnation) for due in jobs])
