@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
@@ -51,13 +50,8 @@ class SQLiteTx(StoreTx):
     # threads. So many rows are read as one value, and written by few statements.
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        try:
-            [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
-            rows: list[list[Any]] = _decode(text)
-        except (sqlite3.OperationalError, msgspec.DecodeError) as error:
-            if isinstance(error, sqlite3.OperationalError) and "JSON" not in str(error):
-                raise
-            return super().table(columns, rest, *params)  # a value that JSON cannot represent: one damaged record
+        [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
+        rows: list[list[Any]] = _decode(text)
         for place, name in enumerate(columns):
             if name in _BLOBS:
                 for row in rows:
