@@ -26,6 +26,8 @@ NEVER: Final = 2**62
 
 ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
 """The final statuses that people look for; few runs have them, so an index on them is small."""
+HAS_ENDED_BADLY: Final = f"({' OR '.join(f'status = {status!r}' for status in ENDED_BADLY)})"
+"""The condition of that index. Of a list SQLite would make a table, with every statement that writes a run."""
 
 ID_LENGTH: Final = 255
 LANE_LENGTH: Final = ID_LENGTH + 8  # a queue and the word for the kind of executor
@@ -198,7 +200,7 @@ class Tables:
         # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
         self._index(table, "newest", "created_at")
         if self.kind != "mysql":  # there `claim` begins with the status
-            self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
+            self._index(table, "bad", "status", "created_at", where=HAS_ENDED_BADLY)
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
