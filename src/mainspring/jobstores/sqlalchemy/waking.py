@@ -67,6 +67,9 @@ class Waker(ABC):
     def stir(self) -> None:
         """Wake the sleepers of this process, and message the other processes."""
         self.move()
+        if not self.pause:
+            self._tell_safely()
+            return
         with self._changed:
             wait = self._last_told + self.pause - time.monotonic()
             if wait > 0:
