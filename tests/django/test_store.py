@@ -190,7 +190,7 @@ def test_a_wait_inside_a_transaction_sees_what_the_transaction_has_written(app: 
 def test_a_column_called_name_in_the_runs_stops_no_claim(app: Mainspring, alias: str) -> None:
     connection = connections[alias]
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE mainspring_runs ADD COLUMN name VARCHAR(20) NULL")
+        cursor.execute("ALTER TABLE mainspring_runs ADD COLUMN name TEXT NULL")
     try:
         run = add_run(app.store)
         assert [one.id for one in claim(app.store)] == [run.id]

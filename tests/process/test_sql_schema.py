@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import NodeInfo
 from mainspring.jobstores.sqlalchemy import SchemaMismatch, SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
@@ -134,3 +135,13 @@ def test_tables_left_half_made_are_completed(open_store: Open) -> None:
     store = open_store()
     store.beat(NODE, 30)
     assert [node.id for node in store.nodes()] == ["n"]
+
+
+@pytest.mark.parametrize("place", KINDS[:1], indirect=True)
+@pytest.mark.parametrize("value", ["abc", 1.5, b"\xff"])
+def test_a_value_of_another_type_than_its_column_is_refused(open_store: Open, value: Any) -> None:
+    store = open_store()
+    add_run(store)
+    with pytest.raises(StoreUnavailable, match="cannot store"):
+        store._write(lambda tx: tx.run("UPDATE {runs} SET run_at = ?", value))
+    assert len(claim(store)) == 1

@@ -492,7 +492,7 @@ def test_a_claim_of_mariadb_reads_few_rows_however_many_wait(mariadb_server: Mar
 def test_a_sqlite_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 31, 1))
     monkeypatch.setattr("sqlite3.sqlite_version", "3.31.1")
-    with pytest.raises(ConfigurationError, match=r"SQLite 3\.35 or newer is needed, and this Python brings 3\.31\.1"):
+    with pytest.raises(ConfigurationError, match=r"SQLite 3\.37 or newer is needed, and this Python brings 3\.31\.1"):
         SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db").beat()
 
 
@@ -500,6 +500,6 @@ def test_bytes_where_text_should_be_do_not_keep_other_runs_from_being_claimed(tm
     store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db")
     damaged, whole = add_run(store), add_run(store)
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
-        connection.execute("UPDATE mainspring_runs SET group_id = x'ff' WHERE id = ?", [damaged.id])
+        connection.execute("UPDATE mainspring_runs SET group_id = CAST(x'ff' AS TEXT) WHERE id = ?", [damaged.id])
     assert whole.id in {run.id for run in claim(store)}
     store.shutdown()

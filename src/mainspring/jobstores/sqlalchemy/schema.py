@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
@@ -26,6 +26,8 @@ NEVER: Final = 2**62
 
 ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
 """The final statuses that people look for; few runs have them, so an index on them is small."""
+HAS_ENDED_BADLY: Final = f"({' OR '.join(f'status = {status!r}' for status in ENDED_BADLY)})"
+"""The condition of that index. Of a list SQLite would make a table, with every statement that writes a run."""
 
 ID_LENGTH: Final = 255
 LANE_LENGTH: Final = ID_LENGTH + 8  # a queue and the word for the kind of executor
@@ -38,7 +40,7 @@ WORDS: Final = (
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST_INSTANT} AND {LATEST_INSTANT}"
 _ODD: Final = {
     "runs": (
-        f"status NOT IN ({', '.join(map(repr, STATUS_VALUES))})",
+        f"({' AND '.join(f'status <> {value!r}' for value in STATUS_VALUES)})",
         *(f"{name} {_INSTANT}" for name in ("created_at", "run_at", "finished_at", "claimed_at")),
         f"attempt NOT BETWEEN 0 AND {MOST_ATTEMPTS}",
         *(f"{name} NOT BETWEEN 0 AND {MOST_EDGES}" for name in ("waits", "followed")),
@@ -48,8 +50,6 @@ _ODD: Final = {
     ),
     "jobs": (f"at {_INSTANT}", f"nominal {_INSTANT}"),
 }
-_TYPES: Final[dict[str, Any]] = {"number": int, "text": str, "bytes": (bytes, bytearray, memoryview)}
-_WRONG: Final = {"number": "({0} | 0) IS NOT {0}", "text": "{0} >= x''", "bytes": "{0} < x''"}
 
 
 class ColumnType(NamedTuple):
@@ -60,25 +60,14 @@ class ColumnType(NamedTuple):
     null: bool
     key: bool
 
-    def takes(self, value: Any) -> bool:
-        """Return True if a value has the type of this column."""
-        if value is None:
-            return self.null
-        return isinstance(value, _TYPES[self.kind])
 
-    @property
-    def wrong(self) -> str:
-        """The condition that finds values of a wrong type; SQLite keeps any type in any column.
+def odd(table: str) -> str:
+    """Return the condition that finds rows with values that no store writes; empty if there is none.
 
-        Every write of a row evaluates it for each column, so it calls no function. SQLite sorts numbers before text
-        and text before bytes; it turns numbers into text on their way into a column of text.
-        """
-        return _WRONG[self.kind].format(self.name)
-
-
-def odd(table: str, columns: Sequence[ColumnType], kind: str) -> str:
-    """Return the condition that finds rows with values that no store writes; empty if there is none."""
-    terms = [*_ODD.get(table, ()), *(column.wrong for column in columns if kind == "sqlite")]
+    Every write of a row evaluates it, so it calls no function for a usual row, and compares statuses one by one: SQLite
+    makes a table of a longer list each time.
+    """
+    terms = _ODD.get(table, ())
     return " OR ".join(terms) and f"({' OR '.join(terms)})"
 
 
@@ -211,7 +200,7 @@ class Tables:
         # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
         self._index(table, "newest", "created_at")
         if self.kind != "mysql":  # there `claim` begins with the status
-            self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
+            self._index(table, "bad", "status", "created_at", where=HAS_ENDED_BADLY)
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
@@ -262,6 +251,8 @@ class Tables:
         # Free room in each page lets a heartbeat or a hold be written beside the old row without touching an index.
         room: dict[str, Any] = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.05}
         options: dict[str, Any] = {"postgresql_with": room} if name.endswith(("_jobs", "_runs")) else {}
+        # Otherwise SQLite keeps a value of any type in any column.
+        options["sqlite_strict"] = True
         if self.kind == "mysql":
             options = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_row_format": "DYNAMIC"}
         return Table(name, self._metadata, *columns, schema=self._schema, **options)
@@ -285,7 +276,7 @@ class Tables:
     def _odd_index(self, table: Table, word: str) -> None:
         """Index altered rows: usually there are none, so seeing that takes no time."""
         if self.kind != "mysql":
-            self._index(table, "odd", "id", where=odd(word, _kept(table), self.kind))
+            self._index(table, "odd", "id", where=odd(word))
 
     def _index(self, table: Table, word: str, *columns: str, where: str | None = None, unique: bool = False) -> None:
         name = f"{table.name}_{word}"
@@ -311,7 +302,8 @@ def _kept(table: Table) -> list[ColumnType]:
 
 
 def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:
-    return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
+    kind = BigInteger().with_variant(Integer(), "sqlite")  # a strict table knows only this name
+    return Column(name, kind, nullable=null, primary_key=key, autoincrement=False)
 
 
 def _count(name: str) -> Column[Any]:

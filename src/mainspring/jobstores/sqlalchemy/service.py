@@ -17,7 +17,7 @@ from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery,
 from mainspring.jobstores.records.rows import FINAL_VALUES, STATUS_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.meta import number
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
-from mainspring.jobstores.sqlalchemy.schema import ENDED_BADLY, NEVER
+from mainspring.jobstores.sqlalchemy.schema import ENDED_BADLY, HAS_ENDED_BADLY, NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Tx
 from mainspring.jobstores.sqlalchemy.waiting.edges import pinned
 from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, forget_gates
@@ -142,7 +142,7 @@ def _where(tx: Tx, query: RunQuery, after: Run | None = None) -> tuple[str, list
         values = [status.value for status in query.status]
         terms.append(f"status = '{values[0]}'" if len(values) == 1 else f"status IN {tuple(values)}")
         if all(value in ENDED_BADLY for value in values):
-            terms.append(f"status IN {ENDED_BADLY}")
+            terms.append(HAS_ENDED_BADLY)
     for column, value in (("queue", query.queue), ("group_id", query.group), ("job_id", query.job_id)):
         if value is not None:
             terms.append(f"{column} = ?")

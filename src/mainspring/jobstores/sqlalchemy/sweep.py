@@ -1,7 +1,8 @@
 """Find records that were altered behind the store's back: correct derived values, set the other records aside.
 
-SQLite keeps a value of any type in any column. A wrong one may sort so that the record is never found again, or fail
-every statement that reads it. So the sweep looks for records by their wrong values.
+Every column keeps the type of its values; SQLite also takes bytes for text that are no text, and such a value fails
+every statement that reads it. Other values are of the right type and wrong: one may sort so that the record is never
+found again. So the sweep looks for records by their wrong values.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_AlteredRow]:
     names = ", ".join(column.name for column in columns)
     select = f"SELECT {_key(tx)}, {names} FROM {{{table}}} WHERE"
     rows: dict[Any, Row] = {}
-    condition = odd(table, columns, tx.database.kind)
+    condition = odd(table)
     if condition:
         rows |= {row[0]: row[1:] for row in tx.raw(f"{select} {condition} LIMIT {SWEEP_PAGE_ROWS} {{lock}}")}
     if ids:
@@ -204,7 +205,7 @@ def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_AlteredRow]:
 def _sound(columns: Sequence[ColumnType], row: Row, key: Any) -> tuple[dict[str, Any], str]:
     values, notes = {}, []
     for column, value in zip(columns, row, strict=True):
-        if column.takes(value):
+        if column.kind != "text" or not isinstance(value, bytes):
             values[column.name] = bytes(value) if column.kind == "bytes" and value is not None else value
             continue
         notes.append(f"its {column.name} {ALTERED}: {value!r:.{VALUE_CHARS_SHOWN}}")
@@ -212,13 +213,9 @@ def _sound(columns: Sequence[ColumnType], row: Row, key: Any) -> tuple[dict[str,
     return values, "; ".join(notes)[:MESSAGE_CHARS]
 
 
-def _substitute(column: ColumnType, value: Any, key: Any) -> Any:
-    """Return a value of the column's type that keeps as much as possible of a wrong one."""
-    if column.kind == "number":
-        return None if column.null else 0
-    if column.kind == "bytes":
-        return str(value).encode()
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+def _substitute(column: ColumnType, value: bytes, key: Any) -> str | None:
+    """Return a text that keeps as much as possible of one that is not valid."""
+    text = value.decode("utf-8", "backslashreplace")
     if column.key:
         return f"altered {key}: {text:.100}"
     return None if column.null else text[:100]

@@ -34,15 +34,18 @@ class Tx(ABC):
     begun = False
     may_fail = True
     """Whether a statement may fail and be repeated; in a transaction of the caller's, a failure would end it."""
+    stirred = False
+    """Set when something changes that a sleeping loop may need."""
+    ended = False
+    """Set when a run ends."""
+    awaited = False
+    """Set when a run ends and another process may wait for that."""
+    _now: int | None = None
 
     def __init__(self, database: Database, cursor: Any) -> None:
         self.database = database
         self.cursor = cursor
         self.texts = database.texts
-        self._now: int | None = None
-        self.stirred = False  # set when something changes that a sleeping loop may need
-        self.ended = False  # set when a run ends
-        self.awaited = False  # set when a run ends and another process may wait for that
         self.refused: list[str] = []  # the runs that were refused
 
     def begin(self) -> None:  # noqa: B027

@@ -72,6 +72,9 @@ class Waker(ABC):
     def stir(self) -> None:
         """Wake the sleepers of this process, and message the other processes."""
         self.move()
+        if not self.pause:
+            self._tell_safely()
+            return
         with self._changed:
             now = time.monotonic()
             if now < self._last_told + self.pause:

@@ -42,8 +42,8 @@ T = TypeVar("T")
 CALLERS_PER_COMMIT: Final = 64
 """At most this many callers share a commit."""
 
-OLDEST_SQLITE: Final = (3, 35)
-"""Since then UPDATE takes its values FROM rows."""
+OLDEST_SQLITE: Final = (3, 37)
+"""Since then a table can be strict about the types of its values."""
 
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """The errors that an altered value causes."""

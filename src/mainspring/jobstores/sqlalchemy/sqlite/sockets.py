@@ -115,13 +115,14 @@ class SocketWaker(Waker):
 
     def tell(self) -> None:
         """Send a datagram to every other node; remove the sockets of dead ones."""
-        if self._folder is None:
-            return
+        if self._folder is None or not (self._others or os.access(self._folder, os.F_OK)):
+            return  # no node has a socket
         try:
             if os.stat(self._folder).st_mtime_ns + FRESH_NS > self._listed_at:
                 self._listed_at = time.time_ns()
                 self._others = os.listdir(self._folder)
-        except OSError:  # no node has a socket
+        except OSError:  # the last node has removed its socket
+            self._others = []
             return
         for name in self._others:
             if name == self._name or not name.startswith(self._prefix):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.records.rows import RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx
-from mainspring.jobstores.sqlalchemy.runs import FRESH, fresh_row, is_fresh
+from mainspring.jobstores.sqlalchemy.runs import FRESH, WRITTEN, ends, fresh_row, is_fresh, is_plain_end, written_row
 from mainspring.jobstores.sqlalchemy.schema import ColumnType
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SQLiteTx"]
 
+_ID, _STATUS, _TOKEN = attrgetter("id"), attrgetter("status"), attrgetter("token")
 _BLOBS: Final = frozenset(["payload", "state", "live"])
-_SIZES: Final = (256, 64, 16, 4, 1)
+_INSERT_SIZES: Final = (256, 64, 16, 4, 1)
+_UPDATE_SIZES: Final = (32, 8, 1)
+"""How many rows a statement writes: few rows cost less one by one, and a long update costs more for each row."""
 _ADD_ONE: Final = (
     f"INSERT INTO {{runs}} ({', '.join(FRESH)}, status, attempt, cancelling)"
     f" SELECT {', '.join('?' * len(FRESH))}, 'pending', 0, 0"
     " WHERE NOT EXISTS (SELECT 1 FROM {gone} WHERE id = ? AND expires_at > ?) ON CONFLICT DO NOTHING"
+)
+_HELD_PLAINLY: Final = (
+    "SELECT json_group_array(token) FROM (SELECT token FROM {runs} WHERE id {in} AND status = 'running'"
+    " AND followed = 0 AND at_gate IS NULL ORDER BY id)"
 )
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -47,17 +55,27 @@ class SQLiteTx(StoreTx):
         self.stirred |= bool(added)
         return {run_id: run_id if added else ""}
 
+    def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        if not ends(outcomes) or not all(map(is_plain_end, outcomes)):
+            return super().settle(outcomes)
+        if not self.begun:
+            self.begin()
+        runs = sorted([each.run for each in outcomes], key=_ID)
+        [(tokens,)] = self.all(_HELD_PLAINLY, self.many(list(map(_ID, runs))))
+        if _decode(tokens) != list(map(_TOKEN, runs)):
+            return super().settle(outcomes)
+        self.update("runs", WRITTEN, [written_row(run, self.now) for run in runs])
+        self.count_ends(Counter(map(_STATUS, runs)))
+        self.note_ends(())
+        self.make_room({}, runs)
+        return [True] * len(outcomes)
+
     # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
     # threads. So many rows are read as one value, and written by few statements.
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        try:
-            [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
-            rows: list[list[Any]] = _decode(text)
-        except (sqlite3.OperationalError, msgspec.DecodeError) as error:
-            if isinstance(error, sqlite3.OperationalError) and "JSON" not in str(error):
-                raise
-            return super().table(columns, rest, *params)  # a value that JSON cannot represent: one damaged record
+        [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
+        rows: list[list[Any]] = _decode(text)
         for place, name in enumerate(columns):
             if name in _BLOBS:
                 for row in rows:
@@ -83,15 +101,22 @@ class SQLiteTx(StoreTx):
         return [row[0] for row in rows if any(type(value) is bytes for value in row[1:])]
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        self._write(_insert, table, columns, rows)
+        self._write(_insert, _INSERT_SIZES, table, columns, rows)
 
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
-        self._write(_update, table, columns, rows)
+        self._write(_update, _UPDATE_SIZES, table, columns, rows)
 
-    def _write(self, statement: Callable[..., str], table: str, columns: tuple[Any, ...], rows: Sequence[Row]) -> None:
+    def _write(
+        self,
+        statement: Callable[..., str],
+        sizes: Sequence[int],
+        table: str,
+        columns: tuple[Any, ...],
+        rows: Sequence[Row],
+    ) -> None:
         """Execute a statement for all rows, many at a time; each batch size has one prepared text."""
         done = 0
-        for size in _SIZES:
+        for size in sizes:
             while len(rows) - done >= size:
                 text = self.texts[statement(table, columns, size)]
                 self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
@@ -117,7 +142,10 @@ def _update(table: str, columns: tuple[Set, ...], size: int) -> str:
     sets = []
     for number, column in enumerate(columns, 2):
         name, value = (column, "{new}") if isinstance(column, str) else column
-        sets.append(f"{name} = {value.format(new=f'new.column{number}', old=f'{{{table}}}.{name}')}")
+        new = f"?{number}" if size == 1 else f"new.column{number}"
+        sets.append(f"{name} = {value.format(new=new, old=f'{{{table}}}.{name}')}")
+    if size == 1:  # twice as quick as FROM
+        return f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = ?1"
     new = f"(VALUES {_marks(len(columns) + 1, size)}) AS new"
     return f"UPDATE {{{table}}} SET {', '.join(sets)} FROM {new} WHERE id = new.column1"
 
