@@ -32,7 +32,7 @@ from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issue
 from mainspring.core.schedules.upcoming import LoadStep, expected_load
 from mainspring.core.validation import POLICY_FIELDS, check_arguments
 from mainspring.errors import ConflictingIdError
-from mainspring.node.job_book import JobBook
+from mainspring.node.jobs.book import JobBook
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.exclusions import Exclusions, read_exclusions
 from mainspring.util import undefined
