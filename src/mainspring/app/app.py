@@ -24,6 +24,15 @@ from mainspring.app.declaring.habits import (
     named_arguments,
 )
 from mainspring.app.declaring.lifespan import Lifespan
+from mainspring.app.declaring.task import (
+    CoroutineTask,
+    Options,
+    Task,
+    TaskCall,
+    TaskDecorator,
+    make_options,
+    reference_of,
+)
 from mainspring.app.declaring.validating import make_validator
 from mainspring.app.enqueuing.admission import check_patterns
 from mainspring.app.enqueuing.enqueue import Calls, check_call
@@ -48,16 +57,7 @@ from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
-from mainspring.app.registry import (
-    CoroutineTask,
-    Options,
-    Registry,
-    Task,
-    TaskCall,
-    TaskDecorator,
-    make_options,
-    reference_of,
-)
+from mainspring.app.registry import Registry
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.app.store import AppStore
 from mainspring.app.waiting.held_slots import HeldSlots

@@ -11,8 +11,9 @@ from itertools import takewhile
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mainspring.app.declaring.task import job_id_of, make_options, reference_of
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
+from mainspring.app.registry import is_same, is_typed_in
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import check_id
 from mainspring.core.instants import SECOND

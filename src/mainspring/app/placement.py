@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import Task, TaskReference
+from mainspring.app.declaring.task import Task, TaskReference
 from mainspring.core.lanes import LOOP_EXECUTOR, PROCESSES_EXECUTOR, THREADS_EXECUTOR
 from mainspring.core.policy import Policy
 from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of

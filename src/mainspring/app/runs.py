@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
-from mainspring.app.registry import Task, job_id_of, reference_of
+from mainspring.app.declaring.task import Task, job_id_of, reference_of
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.condition import ConditionWaiter
 from mainspring.app.waiting.held_slots import HeldSlots

@@ -12,7 +12,7 @@ from mainspring.cli.common.target import USAGE, CommandFailed, json_option, open
 from mainspring.core.redaction import masked
 
 if TYPE_CHECKING:
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
 
 __all__ = ["tasks"]
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import Task
+from mainspring.app.declaring.task import Task
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
 from mainspring.errors import near

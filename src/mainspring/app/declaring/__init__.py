@@ -1,1 +1,1 @@
-"""The signature of a task, as an app reads it: the parameters that workers provide, and the types of the others."""
+"""Declaring tasks: a task with its options and calls, parameters that workers provide, and types of the others."""

@@ -13,7 +13,7 @@ from mainspring.app.flows.acting import cancel_flow, retry_flow
 from mainspring.app.flows.shapes import all_inline, refuse_options
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import TaskCall
+from mainspring.app.declaring.task import TaskCall
 from mainspring.app.runs import Runs
 from mainspring.core.ids import check_run_id, check_text, pin
 from mainspring.core.run import FINAL, UNFINISHED, Call, Run, Status

@@ -18,7 +18,7 @@ from mainspring.triggers.zones import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = [

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from mainspring.app.registry import Task
+from mainspring.app.declaring.task import Task
 from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import Secret, is_secret_name, masked
 from mainspring.core.run_view import RunView
