@@ -59,6 +59,7 @@ __all__ = [
     "MainspringError",
     "MaxInstancesReachedError",
     "MissingInput",
+    "NodeNotFound",
     "OutcomeUnknown",
     "PluginNotFound",
     "RecordTooLarge",

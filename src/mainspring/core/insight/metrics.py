@@ -7,7 +7,6 @@ kept at three levels at once, so nothing has to be summed up later: deleting old
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +30,6 @@ __all__ = [
     "Spread",
     "Tally",
     "add_cells",
-    "bucket_of",
     "level_for",
     "oldest_kept",
     "pack_cells",
@@ -120,11 +118,6 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
                 return low + int((BUCKETS[place] - low) * (wanted - seen) / number)
             seen += number
         return BUCKETS[-1]
-
-
-def bucket_of(length: int) -> int:
-    """Return the bucket of a length."""
-    return bisect_left(BUCKETS, length)
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):

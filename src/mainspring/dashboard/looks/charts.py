@@ -29,7 +29,6 @@ __all__ = [
     "per_cent",
     "round_top",
     "slots",
-    "spark",
     "strip",
     "up_and_down",
     "y_axis",
@@ -281,21 +280,6 @@ def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup
     parts = [Markup(f'<path class="{cls}" d="{"".join(pieces)}"/>') for cls, pieces in drawn.items()]
     width = max(0, len(letters) * (wide + gap) - gap)
     return _svg("strip", up + 2 + down, label, parts, str(width))
-
-
-def spark(values: Sequence[float], cls: str = "", width: int = 96, height: int = 24) -> Markup:
-    """Draw a small line with its area and its last point."""
-    if len(values) < 2:
-        return Markup("")
-    top, step = max(values) or 1, width / (len(values) - 1)
-    points = [(number * step, height - 2 - value / top * (height - 4)) for number, value in enumerate(values)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    x, y = points[-1]
-    return Markup(
-        f'<svg class="spark {cls}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
-        f'<polygon class="a" points="0,{height} {line} {width},{height}"/><polyline class="l" points="{line}"/>'
-        f'<circle class="d" cx="{x - 1.5:.1f}" cy="{y:.1f}" r="2"/></svg>'
-    )
 
 
 def bars(
