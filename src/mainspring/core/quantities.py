@@ -1,4 +1,4 @@
-"""Check numbers and durations: each check returns the value to keep, or raises an error that says why not. Pure."""
+"""Read and check values: a check returns the value to keep, or raises an error that says why not. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "check_seconds",
     "check_timeout",
     "read_seconds",
+    "read_value",
 ]
 
 LONGEST_DELAY_SECONDS: Final = 10_000_000_000
@@ -36,6 +37,16 @@ def read_seconds(text: str) -> float | None:
     if not parts or _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def read_value(text: str) -> Any:
+    """Return a value that somebody has typed: JSON if it is JSON, else the text."""
+    import json  # only where somebody types: an app starts without it
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def as_seconds(value: Any) -> float | None:

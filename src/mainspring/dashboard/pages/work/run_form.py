@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mainspring.app.declaring.task import Task
-from mainspring.core.quantities import read_seconds
+from mainspring.core.quantities import read_seconds, read_value
 from mainspring.core.redaction import Secret, is_secret_name, masked
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import function_of
@@ -124,7 +124,7 @@ def _typed_text(value: Any) -> str:
     if isinstance(value, Secret):
         return ""
     if isinstance(value, str):
-        return value if _read(value) == value else json.dumps(value)
+        return value if read_value(value) == value else json.dumps(value)
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
@@ -140,14 +140,6 @@ def _as_json(values: Mapping[str, Any]) -> str:
 
 
 # -- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def _read(text: str) -> Any:
-    """Read a value: JSON if it is JSON, else text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def ask(view: View) -> Question:
@@ -196,10 +188,10 @@ def _values(form: Mapping[str, str]) -> dict[str, Any]:
         if name.startswith("arg.") and (text != "" or form.get(f"empty.{name[4:]}")):
             if len(text) > MOST_VALUE_CHARS:
                 raise BadParameter(f"{name[4:]} has {len(text):,} characters; {MOST_VALUE_CHARS:,} are the most")
-            values[name[4:]] = _read(text)
+            values[name[4:]] = read_value(text)
     more = form.get("rest", "").strip()
     if more:
-        found = _read(more)
+        found = read_value(more)
         if not isinstance(found, dict) or not all(re.fullmatch(r"[^\W\d]\w*", name) for name in found):
             raise BadParameter('further arguments are one JSON object, such as {"width": 200}')
         values |= found
