@@ -123,7 +123,7 @@ class InlineRunner:
                 pass
             paused = self._paused()
             found = [run for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            # Another thread may have taken some. What is blocked waits for a signal, or for a run around this one.
+            # Another thread may have taken some. Blocked runs wait for a signal, or for a run around this one.
             self.runs.ended([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
         finally:
             release_logs()

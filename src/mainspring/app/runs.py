@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.declaring.task import Task, job_id_of, reference_of
+from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.condition import ConditionWaiter
 from mainspring.app.waiting.held_slots import HeldSlots
@@ -189,7 +189,7 @@ class Runs:
         return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
-        """Return when the run was made that lies so many runs behind another, or behind the newest; None if none."""
+        """Return when the run was made that is `number` runs older than another, or than the newest; None if none."""
         found = self._store().made_behind(None if after is None else after.record, number)
         return None if found is None else from_us(found)
 

@@ -89,7 +89,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs are wanted: those that meet all terms."""
+    """A filter of runs: it matches those that meet all terms."""
 
     terms: tuple[Term, ...] = ()
     since: datetime | None = None

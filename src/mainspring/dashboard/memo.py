@@ -27,7 +27,7 @@ PATIENCE_SECONDS: Final = 0.08
 _lock = free_in_children(threading.Lock())
 _readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
 _going: dict[tuple[int, Hashable], Future[Any]] = {}
-"""What is being read right now."""
+"""The reads that are under way."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 

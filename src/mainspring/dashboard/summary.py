@@ -1,4 +1,4 @@
-"""What every page shows around its content: numbers beside the pages, what needs a person, the store in words."""
+"""The frame around every page: numbers beside the pages, problems that need a person, the store in words."""
 
 from __future__ import annotations
 

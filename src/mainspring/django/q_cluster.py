@@ -19,7 +19,7 @@ CLUSTER_VARIABLE: Final = "Q_CLUSTER_NAME"
 IGNORED: Final = {
     "daemonize_workers": "worker processes end with their sentinel",
     "cpu_affinity": "the operating system places the processes; use taskset to bind them",
-    "guard_cycle": "the sentinel is told of a death at once",
+    "guard_cycle": "the sentinel hears of a death at once",
     "poll": "workers are woken by changes",
     "bulk": "workers claim what their slots finish in about 200 ms",
     "queue_limit": "workers claim what their slots finish in about 200 ms",

@@ -404,7 +404,7 @@ class JobStore(BaseJobStore):
     def made_behind(self, after: Run | None, number: int) -> int | None:
         """Return when the run was made that lies `number` runs behind `after` by age, or behind the newest.
 
-        Return None if there are not as many. Whoever looks for what has no index can stop there; a store that finds
+        Return None if there are fewer. A search that no index serves can stop there; a store that finds
         everything by an index returns None.
         """
         return None

@@ -83,7 +83,7 @@ class FetchedTask:
 
     @property
     def result(self) -> Any:
-        """What it returned, or how it failed, as text."""
+        """The return value, or the failure as text."""
         if self.success:
             return self.run.result
         if self.run.record.unverified is not None:

@@ -102,7 +102,7 @@ def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...]
 def inject(func: Callable[..., Any], lifespan: Lifespan) -> Callable[..., Any]:
     """Return a function that gets its needs by itself; the function as it is if it needs nothing.
 
-    The signature of the new function leaves them out. Who calls it may give them nevertheless, as a test does.
+    The signature of the new function leaves them out. A caller may give them nevertheless, as a test does.
     """
     needed = _needs_of(func)
     if not needed:

@@ -148,7 +148,7 @@ def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
 
 
 class QueueService:
-    """Which queues a living worker serves and which are paused, read once and only if it matters."""
+    """The queues that a living worker serves and those that are paused, read once and only if it matters."""
 
     def __init__(self, store: JobStore) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""How one run is told in a line: its status, its call, how long it took, what there is to say of it. Pure."""
+"""Describe a run in one line: its status, its call, how long it took, what there is to say of it. Pure."""
 
 from __future__ import annotations
 

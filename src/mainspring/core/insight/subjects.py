@@ -189,7 +189,7 @@ def explain_uncallable_runs(task: str, runs: Sequence[Run], scene: Scene) -> Exp
 
 
 _PRESSING: Final = ("broken", "down", "unserved", "silent", "late", "failed", "paused")
-"""What needs a person, the most pressing first."""
+"""The problems that need a person, the most pressing first."""
 
 
 def explain_system(

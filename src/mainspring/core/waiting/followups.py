@@ -100,7 +100,7 @@ def finished_run(run: Run) -> FinishedRun:
 
 
 def hook_of(run: Run) -> Run | None:
-    """Return the hook of a run that is added or sent back; it is told of each end of the run, so it has a number."""
+    """Return the hook of a run that is added or sent back; it hears of each end of the run, so it has a number."""
     hook = run.policy.hook
     if hook is None:
         return None

@@ -23,7 +23,7 @@ _LEFT_OUT: Final = "…"
 
 
 def cut_middle(text: str, most: int = 40) -> str:
-    """Return a name of at most so many characters, cut in the middle: its ends tell most."""
+    """Return a name of at most this many characters, cut in the middle: its ends tell most."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2

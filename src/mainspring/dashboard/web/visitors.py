@@ -1,4 +1,4 @@
-"""Who asks: sessions in cookies, the login and its limit, and what lasts for one page only."""
+"""The visitors: sessions in cookies, the login and its limit, and what lasts for one page only."""
 
 from __future__ import annotations
 

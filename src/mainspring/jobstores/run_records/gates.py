@@ -154,7 +154,7 @@ class GateChanges(RecordChanges):
     # -- parked runs -------------------------------------------------------------------------------------------
 
     def let_in(self, gate: str, number: int) -> None:
-        """Let so many parked runs of each lane come back: higher priority first, then older."""
+        """Let this many parked runs of each lane come back: higher priority first, then older."""
         want = Want(status=("blocked",), gates=(gate,), parked=True)
         for lane in self.records.count(want, "lane"):
             left = number

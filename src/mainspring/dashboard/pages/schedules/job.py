@@ -41,7 +41,7 @@ STEP_SHARE: Final = 0.2
 
 
 class FiredRow(NamedTuple):
-    """A run of the table, or so many successes that are folded."""
+    """A run of the table, or a number of folded successes."""
 
     run: RunView | None
     folded: int = 0
