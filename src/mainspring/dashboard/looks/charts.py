@@ -139,7 +139,7 @@ def plot(axis: Markup, chart: Markup) -> Markup:
 
 
 def up_and_down(
-    steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36, unit: str = ""
+    steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36
 ) -> Markup:
     """Draw what succeeded upwards and what failed downwards, each on its own scale, at most some hundred bars."""
     gap, base = 4, up + 10
@@ -150,7 +150,7 @@ def up_and_down(
     for share in (1,) if up < LOW or (top % 2 and top % 3) else (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
         y = base - share * up
         parts.append(_line("gl", "0", "100%", round(y), round(y)))
-        labels.append((y, f"{short_number(top * share)}{unit}"))
+        labels.append((y, short_number(top * share)))
     if worst:
         labels.append((base + gap + down, short_number(worst)))
     width = 100 / max(1, len(steps))
@@ -209,9 +209,7 @@ FLAT_SHARE: Final = 0.6
 """Loads of which the least is more than this share of the most are flat."""
 
 
-def heat(
-    cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "", height: int = 46
-) -> Markup:
+def heat(cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "") -> Markup:
     """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
     loads = [cell.value for cell in cells if cell.value > 0]
     top = max(loads, default=0)
@@ -219,7 +217,7 @@ def heat(
     if even and min(even) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
         top *= 3
     top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
-    y0, width, parts = 20, 100 / max(1, len(cells)), []
+    y0, height, width, parts = 20, 46, 100 / max(1, len(cells)), []
     if band is not None:
         since, until = per_cent(band.since * 100), per_cent((band.until - band.since) * 100)
         parts.append(_rect("dst", since, y0 - 6, until, height + 6))
