@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from mainspring.app.placement import THREADS_EXECUTOR, Workplace
+from mainspring.app.placement import Workplace
 from mainspring.app.runs import Runs
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Call, Outcome, Run, Status
 from mainspring.core.waiting.followups import with_hooks
 from mainspring.errors import RunNotFound

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.executors.scoreboard import Scoreboard
     from mainspring.node.node import Node
 
-__all__ = ["LOOP_EXECUTOR", "PROCESSES_EXECUTOR", "THREADS_EXECUTOR", "Workplace"]
+__all__ = ["Workplace"]
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.output import Column, echo, print_json, table
 from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import duration
 from mainspring.core.run import HELD_PREFIX
 from mainspring.errors import near
 

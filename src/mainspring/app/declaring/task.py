@@ -16,7 +16,8 @@ from mainspring.app.declaring.validating import Validator
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, check_patterns, make_admission
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
-from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY_SECONDS, Policy
+from mainspring.core.policy import DEFAULT_POLICY, Policy
+from mainspring.core.quantities import LONGEST_DELAY_SECONDS
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
     complaint_about,

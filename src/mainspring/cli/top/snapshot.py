@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.output import ago, length
 from mainspring.cli.jobs.group import next_time
 from mainspring.cli.queues import queue_cells, queues_data
 from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
+from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import without_password
 
