@@ -24,6 +24,7 @@ from mainspring.app.declaring.habits import (
     named_arguments,
 )
 from mainspring.app.declaring.lifespan import Lifespan
+from mainspring.app.declaring.schedules import Reconciliation
 from mainspring.app.declaring.task import (
     CoroutineTask,
     Options,
@@ -51,7 +52,7 @@ from mainspring.app.insight.flows import FlowGraphs
 from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
-from mainspring.app.jobs import Jobs, Reconciliation
+from mainspring.app.jobs import Jobs
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation

@@ -1,1 +1,1 @@
-"""Declaring tasks: a task with its options and calls, parameters that workers provide, and types of the others."""
+"""What the code of a user declares: tasks with their options and signatures, resources, schedules."""
