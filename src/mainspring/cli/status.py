@@ -41,7 +41,7 @@ def status(target: str | None, where: str | None, name: str, as_json: bool) -> N
 
 
 def gather(app: Any) -> dict[str, Any]:
-    """Return what there is to show of an app."""
+    """Return the state of an app as data."""
     now = app.now()
     queues = [
         {

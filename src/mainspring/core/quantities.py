@@ -55,7 +55,7 @@ def as_seconds(value: Any) -> float | None:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
+    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to a store
 
 
 def check_seconds(

@@ -17,7 +17,7 @@ from mainspring.locks import free_in_children
 __all__ = ["forget", "remembered", "remembered_soon"]
 
 COST_FACTOR: Final = 20.0
-"""Keep an answer this many times as long as it took: what is dear is asked for less often."""
+"""Keep an answer this many times as long as it took, so that expensive answers are asked for less often."""
 MOST_ANSWERS: Final = 200
 
 T = TypeVar("T")

@@ -37,7 +37,7 @@ class Summary(NamedTuple):
     """How many things need a person."""
     counts: dict[str, int]
     alerts: dict[str, tuple[str, str]]
-    """By page: the mark and the words of what is wrong there."""
+    """By page: the mark and the words of the problem there."""
     store: str
 
 

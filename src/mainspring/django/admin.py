@@ -150,7 +150,7 @@ class FailureAdmin(RunAdmin):
 
     @admin.display(description=_("Short result"))
     def short_result(self, run: Any) -> str:
-        """Return the beginning of what went wrong."""
+        """Return the beginning of the error."""
         return str(truncatechars(str(run.result or ""), 100))
 
     @admin.action(description=_("Resubmit selected tasks (the same runs)"), permissions=["act"])

@@ -39,7 +39,7 @@ Messages = list[CheckMessage]
 
 
 def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Messages]:
-    """Return what Q_CLUSTER sets, in the fields of `Conf`, and what there is to say about it."""
+    """Return the settings of Q_CLUSTER as fields of `Conf`, and the remarks about them."""
     if not isinstance(given, Mapping):
         return {}, [Error(f"Q_CLUSTER is a dict of settings, not {given!r}", id="mainspring.E002")]
     messages: Messages = []

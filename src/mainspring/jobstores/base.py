@@ -240,7 +240,7 @@ class JobStore(BaseJobStore):
     # all statuses of the call are written. An end in the mask of an edge takes one off the successor's `waits`; the
     # last one releases it: it becomes pending. Its `run_at` stays if that lies ahead; a negative `run_at` is a delay
     # in microseconds that counts from the release. Any other end refuses the successor: it becomes pending with
-    # `refused` set to the id of the run that ended, due at once, outside its gate, and whoever claims it cancels it.
+    # `refused` set to the id of the run that ended, due at once and outside its gate; its claimer cancels it.
     # Refused beats released. An edge stays until one of its runs is deleted or its predecessor is sent back.
 
     @abstractmethod

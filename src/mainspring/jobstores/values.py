@@ -84,7 +84,7 @@ WORDS_MISSING: Final = 3
 def word_seconds(lease: float) -> float:
     """Return how often a node says that it lives: at least twelve times per lease, if that is a usual one.
 
-    Whoever chooses a longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
+    A longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
     """
     return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / WORDS_MISSING
 

@@ -58,7 +58,7 @@ class FetchedTask:
 
     @property
     def func(self) -> str:
-        """The name of what was called."""
+        """The name of the function."""
         return str(self.run.record.args[1]) if self._has_intended_date() else self.run.func
 
     @property

@@ -70,7 +70,7 @@ class Reconciliation(NamedTuple):
 
 
 class DeclaredSchedules(JobBook):
-    """The job book of an app, as far as its code declares schedules."""
+    """A job book with the schedules that the code declares."""
 
     def __init__(self, app_store: AppStore, tasks: Registry) -> None:
         super().__init__(

@@ -132,7 +132,7 @@ def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
 
 
 def _is_model(cls: Any) -> bool:
-    pydantic: Any = sys.modules.get("pydantic")  # imported by whoever made the class
+    pydantic: Any = sys.modules.get("pydantic")  # the code that made the class has imported it
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 

@@ -110,7 +110,7 @@ def _wait(end: float | None) -> None:
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """Write the log to stdout meanwhile: here it is what there is to see."""
+    """Write the log to stdout meanwhile: the log is the show."""
     from mainspring.cluster.log_output import TextFormatter
 
     handler = logging.StreamHandler(sys.stdout)

@@ -39,7 +39,7 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what it is about, and its cells; `state` says what keys can do to it, `data` is it for programs."""
+    """One line with its cells; `id` is its subject, `state` says what keys can do to it, `data` is it for programs."""
 
     id: str
     cells: tuple[str, ...]
@@ -60,7 +60,7 @@ class Snapshot:
 
 
 def take(app: Mainspring) -> Snapshot:
-    """Read what there is to see."""
+    """Read the rows of all sections."""
     now = app.now()
     nodes = app.nodes()
     rows = {

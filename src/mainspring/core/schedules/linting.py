@@ -53,7 +53,7 @@ def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> list[Sc
     """Return what looks wrong with one schedule in the year ahead; nothing for a trigger of the user's that fails."""
     try:
         return list(_issues(job, now, usual_seconds))
-    except Exception:  # whoever fires the job tells of it
+    except Exception:  # firing the job reports it
         return []
 
 
@@ -80,7 +80,7 @@ def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[Schedul
 
 
 def _exclusion_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
-    """Yield that excluded dates are over: whoever listed the holidays of a year wants those of the next one, too."""
+    """Yield that excluded dates are over: a list of this year's holidays should go on with those of the next year."""
     if not isinstance(trigger, ExcludingTrigger):
         return
     last = trigger.exclude.last_date()

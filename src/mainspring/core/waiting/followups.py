@@ -1,6 +1,6 @@
 """The hook of a run: a run of its own that comes after it, however it ends. Pure.
 
-Whoever adds a run adds its hook with it. So whoever ends the run, the hook follows.
+A run and its hook are added together. So the hook follows, whichever node ends the run.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
 
 
 def _says(run: RunView) -> str:
-    """Return what there is to say of a run; of an exception, the name without its module."""
+    """Return the remark about a run; an exception is named without its module."""
     text = says(run)
     if run.status is Status.SUCCEEDED or not run.errors:
         return text

@@ -84,7 +84,7 @@ class ZooKeeperRecords(WatchedRecords):
         self._room = 0  # this many more names fit, however long they are
         self._lags = False  # after a new connection, the server may be behind
         if client is None:
-            self._make_client()  # now, so that wrong arguments are an error of whoever gives them
+            self._make_client()  # now, so that wrong arguments raise where they are given
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""Conformance: whoever waits for the end of a run is woken by it, and finds it without being told."""
+"""Conformance: the end of a run wakes its waiters, and they find it even if the store does not report it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def read_exclude(given: Mapping[str, str]) -> Exclusions | None:
 
 
 def _no_file(name: str | PathLike[str]) -> Exclusions:
-    """Refuse to read a file: whoever fills in a form must not choose what this machine opens."""
+    """Refuse to read a file: a visitor must not choose what this machine opens."""
     raise BadParameter(f"exclude: {str(name)[:50]!r}: files can be named in code only")
 
 

@@ -69,7 +69,7 @@ def _records(runs: Sequence[RunView]) -> list[Run]:
 
 
 def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Explain the job; what stands above is no fact worth repeating."""
+    """Explain the job, without the facts that stand above."""
     job: Job = data["job"]
     told, drift = view.explain(job, job=job, recent=_records(data["runs"])), len(differences_of(view).get(job.id, []))
     facts = [fact for fact in told.facts if fact.kind in ("run", "node")]

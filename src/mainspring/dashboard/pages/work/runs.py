@@ -121,7 +121,7 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
 
 
 def _few(view: View, text: str) -> RunCount:
-    """Count what matches as far as that is quick."""
+    """Count the matching runs if that is quick."""
     if filter_for(view.app.runs, text).is_indexed():
         return view.app.count_up_to(text, CULPRIT_CAP)
     seen = view.app.search(text, limit=CULPRIT_CAP, most=RUNS_SEARCHED)
