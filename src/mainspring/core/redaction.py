@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
+from mainspring.core.references import parameters_of
 from mainspring.errors import is_own
 
 __all__ = ["HIDDEN", "Secret", "call_text", "is_secret_name", "masked", "parameters_text", "without_password"]
@@ -183,10 +184,7 @@ def is_secret_name(name: object) -> bool:
 
 
 def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(func).parameters.values()
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return ()
+    parameters = parameters_of(func).values()
     return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.app.declaring.annotations import hints_of
-from mainspring.core.references import get_callable_name
+from mainspring.core.references import get_callable_name, parameters_of
 from mainspring.core.waiting.placeholders import placeholders_in
 from mainspring.errors import ConfigurationError, InvalidArguments
 
@@ -89,7 +89,7 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
     """
     if validate is False:
         return None
-    parameters = _parameters(func)
+    parameters = parameters_of(func)
     checks: dict[str, Check] = {}
     for name, hint in hints_of(func).items():
         if name not in parameters or hint is Any:
@@ -107,13 +107,6 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
                 with suppress(ConfigurationError):  # no type that is stored by its fields
                     types.register(cls)
     return Validator(func, checks) if checks else None
-
-
-def _parameters(func: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(func).parameters
-    except (TypeError, ValueError):
-        return {}
 
 
 def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
