@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mainspring.core.insight.wording import several
-from mainspring.dashboard.looks import charts, shapes, values
+from mainspring.dashboard.looks import charts, shapes, sparks, values
 from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
 from mainspring.dashboard.roles import Role
@@ -70,6 +70,7 @@ class Renderer:
         )
         env.globals |= {
             "charts": charts,
+            "sparks": sparks,
             "icon": shapes.icon,
             "mark": shapes.mark,
             "tone": shapes.tone,
