@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from types import TracebackType
-from typing import Self
 
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.etcd import EtcdClient
-from tests.servers import HOST, Etcd, ServerFailed
-from tests.servers import _free_port as free_port
+from tests.servers import HOST, Etcd, ServerFailed, Trio, free_port
 
 SECONDS = 90.0
 
@@ -26,8 +23,10 @@ class EtcdMember(Etcd):
         return True
 
 
-class EtcdTrio:
+class EtcdTrio(Trio):
     """Three members."""
+
+    members: list[EtcdMember]
 
     def __init__(self) -> None:
         self.members = [EtcdMember() for _ in range(3)]
@@ -60,19 +59,3 @@ class EtcdTrio:
                     return member
             time.sleep(0.05)
         raise ServerFailed("etcd has no leader")
-
-    def __enter__(self) -> Self:
-        try:
-            for member in self.members:
-                member.start()
-            self.leader()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for member in self.members:
-            member.stop()

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Self
 
 import redis
 
-from tests.servers import HOST, Redis, ServerFailed
-from tests.servers import _free_port as free_port
+from tests.servers import HOST, Redis, ServerFailed, free_port
 
 SECONDS = 90.0
 

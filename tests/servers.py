@@ -127,7 +127,7 @@ class Server(ABC):
                 shutil.chown(self.directory, self._user, self._user)
             if words := self._preparation():
                 self._run(*words)
-            self.port = _free_port()
+            self.port = free_port()
             self._launch()
         except BaseException:
             self.stop()
@@ -235,6 +235,27 @@ class Server(ABC):
                 self.kill()
             time.sleep(0.02)
         return False
+
+
+class Trio(ABC):
+    """Three servers that elect a leader."""
+
+    members: Sequence[Server]
+
+    @abstractmethod
+    def leader(self) -> Server:
+        """Return the server that leads; wait until there is one."""
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for member in self.members:
+                stack.enter_context(member)
+            self.leader()
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._running.close()
 
 
 class Redis(Server):
@@ -519,7 +540,8 @@ def _is_there(pid: int) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on which nobody listens."""
     for port in random.SystemRandom().sample(PORTS, 100):
         with socket.socket() as probe:
             try:

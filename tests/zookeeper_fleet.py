@@ -7,11 +7,9 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from tests.servers import HOST, ServerFailed, ZooKeeper
-from tests.servers import _free_port as free_port
+from tests.servers import HOST, ServerFailed, Trio, ZooKeeper, free_port
 
 SECONDS = 90.0
 
@@ -39,8 +37,10 @@ class Member(ZooKeeper):
         return said.partition("Mode: ")[2].split("\n")[0]
 
 
-class ZooKeeperTrio:
+class ZooKeeperTrio(Trio):
     """Three servers."""
+
+    members: list[Member]
 
     def __init__(self) -> None:
         self.members = [Member() for _ in range(3)]
@@ -63,22 +63,6 @@ class ZooKeeperTrio:
                 return modes["leader"]
             time.sleep(0.02)
         raise ServerFailed("ZooKeeper has no leader")
-
-    def __enter__(self) -> Self:
-        try:
-            for member in self.members:
-                member.start()
-            self.leader()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for member in self.members:
-            member.stop()
 
 
 class SecureZooKeeper(ZooKeeper):

@@ -14,10 +14,10 @@ import click
 import msgspec
 
 from mainspring import Mainspring, cli, errors, events
+from mainspring.app.declaring.task import Options, Task
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS
 from mainspring.app.handle import RunHandle
 from mainspring.app.jobs import Jobs
-from mainspring.app.registry import Options, Task
 from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
 from mainspring.core.run_view import RunError, RunStart, RunView

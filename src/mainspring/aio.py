@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app import Mainspring
+from mainspring.app.declaring.task import TaskCall
 from mainspring.app.flows.flow import Flow
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import TaskCall
 from mainspring.core.job import Job
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView

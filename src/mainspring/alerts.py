@@ -1,4 +1,4 @@
-"""Alerts about the health of jobs: `Webhook` and `Alert` for whoever sends them, `verify` for whoever receives them."""
+"""Alerts about the health of jobs: `Webhook` and `Alert` for senders, `verify` for receivers."""
 
 from mainspring.core.insight.alerts import Alert
 from mainspring.node.watch.webhook import SIGNATURE_HEADER, Webhook, verify

@@ -59,6 +59,7 @@ __all__ = [
     "MainspringError",
     "MaxInstancesReachedError",
     "MissingInput",
+    "NodeNotFound",
     "OutcomeUnknown",
     "PluginNotFound",
     "RecordTooLarge",
@@ -448,7 +449,7 @@ class WorkerDied(MainspringError, RuntimeError):
 class Retry(MainspringError):
     """Raise in a task to try its run again, after `delay` (seconds or a timedelta) if given.
 
-    It counts as a failure, of which `retries` are allowed, unless `counted=False` says that the run only waits.
+    It counts as one of the `retries`, unless `counted=False` says that the run only waits.
     """
 
     def __init__(self, delay: float | timedelta | None = None, reason: str = "", counted: bool = True) -> None:

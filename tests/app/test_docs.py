@@ -8,7 +8,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "queue.md"
 
 
 def test_every_option_is_in_the_guide() -> None:
-    from mainspring.app.registry import Options
+    from mainspring.app.declaring.task import Options
     from mainspring.core.validation import POLICY_FIELDS
 
     table = GUIDE.read_text(encoding="utf-8").partition("## Options")[2].partition("## ")[0]

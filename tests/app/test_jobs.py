@@ -16,7 +16,7 @@ from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesRe
 from mainspring.events import EVENT_JOB_EXECUTED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import count_unfinished
-from mainspring.node import job_book
+from mainspring.node.jobs import book as job_book
 from mainspring.testing.conformance.helpers import together
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate
 

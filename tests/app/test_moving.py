@@ -21,12 +21,13 @@ from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import ConfigurationError, ConflictingIdError
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.split import SplitJobStore
+from tests.fragile import Fragile, Killed
 from tests.record_stores import DictRecords
 from tests.servers import PostgreSQL, Redis
+from tests.waiting import until
 
 KEY: Final = "a key of the tests that is long enough"
 LIMIT: Final = 90.0
-WRITES: Final = ("add_runs", "settle", "delete_runs", "add_job", "update_job", "remove_jobs", "set_gate")
 SAME: Final = (
     *("id", "status", "queue", "priority", "group", "unique", "key", "args", "kwargs", "policy", "name", "job_id"),
     *("created_at", "run_at", "start_by", "fire_time", "started_at", "finished_at", "result", "errors", "reason"),
@@ -55,30 +56,6 @@ def hook(run: FinishedRun) -> str:
 
 def nightly() -> None:
     """Do nothing, every night."""
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
-
-
-class Fragile:
-    """A store in whose n-th write, of two stores together, the process is killed: before it is done, or after."""
-
-    def __init__(self, store: JobStore, fuse: list[int], done: bool) -> None:
-        self._store, self._fuse, self._done = store, fuse, done
-
-    def __getattr__(self, name: str) -> Any:
-        write = getattr(self._store, name)
-        return (lambda *args, **kwargs: self._burn(write, *args, **kwargs)) if name in WRITES else write
-
-    def _burn(self, write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._fuse[0] -= 1
-        if self._fuse[0] == 0 and not self._done:
-            raise Killed
-        answer = write(*args, **kwargs)
-        if self._fuse[0] == 0:
-            raise Killed
-        return answer
 
 
 def app_at(url: str, name: str) -> Mainspring:
@@ -310,13 +287,6 @@ def test_a_move_waits_for_running_runs_and_their_flows(ends: tuple[Mainspring, M
 def wait_for(path: str) -> None:
     """Wait until a file is there."""
     until(Path(path).exists)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("there", ["sqlite", "redis"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -15,16 +13,10 @@ from mainspring.core.insight.acts import Act, act_id
 from mainspring.errors import NodeNotFound
 from mainspring.schedulers.background import BackgroundScheduler
 from tests.app.kit import EVERYWHERE, KEY, LIMIT, MakeApp
+from tests.waiting import until
 
 _names = count(1)
 LEASE = 3.0
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def states(app: Mainspring) -> list[str]:

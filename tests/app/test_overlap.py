@@ -10,7 +10,8 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.run import Status
 from mainspring.schedulers.background import BackgroundScheduler
-from tests.app.kit import EVERYWHERE, LIMIT, Gate
+from tests.app.kit import EVERYWHERE, Gate
+from tests.waiting import until
 
 gates: list[Gate] = []
 
@@ -30,14 +31,6 @@ def gate() -> Gate:
     return gates[0]
 
 
-def until(look: Any) -> Any:
-    deadline = time.monotonic() + LIMIT
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
-
-
 def ended(app: Mainspring, *statuses: str) -> list[Any]:
     return sorted(app.find(job="doze", status=statuses or "succeeded"), key=lambda run: run.record.fire_time or 0)
 
@@ -47,10 +40,10 @@ def test_a_queued_fire_runs_after_the_one_that_goes_on(app: Mainspring, gate: Ga
     app.schedule("interval", seconds=1, id="doze", overlap="queue")(doze)
     app.start(work=True)
     gate.reached()
-    job = until(lambda: (found := app.get_job("doze")) and (found.at or 0) <= app.now() - 500_000 and found)
+    job: Any = until(lambda: (found := app.get_job("doze")) and (found.at or 0) <= app.now() - 500_000 and found)
     assert (job.overlap, app.find(job="doze", status="missed")) == ("queue", [])
     gate.open()
-    first, second = until(lambda: (found := ended(app)) and len(found) >= 2 and found[:2])
+    first, second = until(lambda: found[:2] if len(found := ended(app)) >= 2 else [])
     assert second.started_at >= first.finished_at
     assert app.find(job="doze", status="missed") == []
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.placement import THREADS_EXECUTOR, Workplace
-from mainspring.core.lanes import PROCESSES_EXECUTOR
+from mainspring.app.placement import Workplace
+from mainspring.core.lanes import PROCESSES_EXECUTOR, THREADS_EXECUTOR
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.core.waiting.flows import COLLECT_TASK

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.registry import TaskCall
+from mainspring.app.declaring.task import TaskCall
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import RunRow

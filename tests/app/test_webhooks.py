@@ -20,6 +20,7 @@ from mainspring.core.run import Status
 from mainspring.errors import AlertRefused
 from mainspring.schedulers.background import BackgroundScheduler
 from tests.app.kit import LASTING, LIMIT, MakeApp
+from tests.waiting import until
 
 SECRET = "a secret of the tests"
 
@@ -65,14 +66,6 @@ def receiver() -> Iterator[Receiver]:
     made.hold.set()
     made.server.shutdown()
     made.server.server_close()
-
-
-def until(look: Any) -> Any:
-    deadline = time.monotonic() + LIMIT
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def alert() -> Alert:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mainspring.app.registry import TaskCall
+from mainspring.app.declaring.task import TaskCall
 from mainspring.core.instants import to_us
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from tests.chaos import jobs

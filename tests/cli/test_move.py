@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,9 +22,10 @@ from mainspring.core.run import Run, Status
 from mainspring.core.waiting.followups import FinishedRun
 from mainspring.jobstores.base import JobStore, RunQuery
 from tests.cli.kit import KEY, LIMIT
+from tests.fragile import Fragile
 from tests.servers import PostgreSQL, Redis
+from tests.waiting import until
 
-WRITES = ("add_runs", "settle", "delete_runs", "add_job", "update_job", "remove_jobs")
 HELD = (LEAVING_AT, ARRIVING_AT)
 WAITING = RunQuery(status=(Status.PENDING,))
 
@@ -42,33 +42,6 @@ def note(path: str, number: int, fail: bool = False) -> int:
 def told(run: FinishedRun) -> None:
     """Leave a line behind for the end of a run."""
     note(run.args[0], run.args[1] + 1)
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
-
-
-class Fragile:
-    """A store in whose n-th write, of two stores together, the process is killed: before it is done, or after."""
-
-    def __init__(self, store: JobStore, fuse: list[int], done: bool) -> None:
-        self._store, self._fuse, self._done = store, fuse, done
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        return found if name not in WRITES else self._burning(found)
-
-    def _burning(self, write: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._fuse[0] -= 1
-            if self._fuse[0] == 0 and not self._done:
-                raise Killed
-            answer = write(*args, **kwargs)
-            if self._fuse[0] == 0:
-                raise Killed
-            return answer
-
-        return call
 
 
 def app_at(url: str, name: str = "mainspring") -> Mainspring:
@@ -97,13 +70,6 @@ def startable(store: JobStore) -> dict[str, Run]:
 
 def firing(store: JobStore) -> dict[str, int | None]:
     return {job.id: job.at for job in store.get_all_jobs() if job.at not in HELD}
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -139,12 +105,9 @@ def test_a_run_takes_its_hook_along_unless_it_has_started(ends: tuple[Mainspring
     assert (mover.look().runs, mover.look().stays) == (2, {})
 
     class Starting(Fragile):
-        def _burning(self, write: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                source.store.claim([(["default"], 1)], node="n", token="t", lease=60)
-                return write(*args, **kwargs)
-
-            return call
+        def _burn(self, write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            source.store.claim([(["default"], 1)], node="n", token="t", lease=60)
+            return write(*args, **kwargs)
 
     assert sum(Mover(Starting(source.store, [0], False), target.store).move_runs()) == 1  # type: ignore[arg-type]
     started, moved = sorted(ids, key=lambda run_id: str(source.get(run_id).status), reverse=True)
@@ -278,7 +241,7 @@ def test_jobs_and_runs_move_between_servers(places: tuple[Mainspring, Mainspring
     target.resume_queue("mail")
     source.resume_queue("mail")
     target.start(work=True, schedule=False)
-    wait_until(lambda: Path(path).exists() and len(Path(path).read_text().split()) >= 5)
+    until(lambda: Path(path).exists() and len(Path(path).read_text().split()) >= 5)
     target.stop()
     assert sorted(Path(path).read_text().split()) == ["0", "2", "3", "4", "5"]
 
@@ -288,7 +251,7 @@ def test_a_retrying_run_keeps_its_failures(ends: tuple[Mainspring, Mainspring], 
     task = source.as_task(note).options(retries=3, backoff=3600)
     run_id = task.enqueue(str(tmp_path / "lines"), 1, fail=True).id
     source.start(work=True, schedule=False)
-    wait_until(lambda: source.get(run_id).failures > 0)
+    until(lambda: source.get(run_id).failures > 0)
     source.stop()
     assert sum(Mover(source.store, target.store).move_runs()) == 1
     run = target.get(run_id)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -25,6 +25,7 @@ from mainspring.cli.top.snapshot import take
 from tests.cli.kit import LIMIT, Shop, resize
 from tests.cli.test_jobs import add_jobs
 from tests.cli.test_terminal import environment
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of Unix")
 
@@ -91,13 +92,6 @@ def running(shop: Shop, *words: str, columns: int = 120, lines: int = 40, **more
         terminal.kill()
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.02)
-
-
 def test_keys_act_on_what_is_chosen_in_every_store(any_shop: Shop) -> None:
     shop = add_jobs(any_shop)
     shop.app.remove_job("nightly")  # after two in the morning it would be the first
@@ -109,15 +103,15 @@ def test_keys_act_on_what_is_chosen_in_every_store(any_shop: Shop) -> None:
         top.until("> queue")
         top.press("p")
         top.until("paused default")
-        eventually(lambda: any(queue.paused for queue in shop.app.queues()))
+        until(lambda: any(queue.paused for queue in shop.app.queues()))
         top.press("p")
         top.until("resumed default")
-        eventually(lambda: not any(queue.paused for queue in shop.app.queues()))
+        until(lambda: not any(queue.paused for queue in shop.app.queues()))
         top.press("\t")
         top.until("> job")
         top.press("p")
         top.until("paused thumbs")
-        eventually(lambda: shop.app.get_job("thumbs").next_run_time is None)
+        until(lambda: shop.app.get_job("thumbs").next_run_time is None)
         assert top.close() == 0
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mainspring.core.policy import LONGEST_DELAY_SECONDS, Backoff, Policy, delay_after
+from mainspring.core.policy import Backoff, Policy, delay_after
+from mainspring.core.quantities import LONGEST_DELAY_SECONDS
 from mainspring.errors import Retry
 
 

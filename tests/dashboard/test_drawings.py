@@ -12,9 +12,10 @@ from mainspring.core.insight.story import story_of
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Start, Status
 from mainspring.dashboard.filtering import run_at_cursor, text_of
-from mainspring.dashboard.looks.charts import Heat, HeatBand, Series, Step, heat, lines, strip, up_and_down
+from mainspring.dashboard.looks.charts import Heat, HeatBand, Series, Step, heat, lines, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.ribbon import ribbon
+from mainspring.dashboard.looks.sparks import strip
 from mainspring.dashboard.looks.times import Times
 from mainspring.dashboard.looks.tracebacks import trace_lines
 from mainspring.dashboard.looks.tracks import Bar, Stretch, TrackContent, axis, track

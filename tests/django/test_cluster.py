@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,6 +18,7 @@ from mainspring.django.application import DjangoApp
 from mainspring.django.conf import Conf
 from tests.django.conftest import URLS, added_database, fresh_database
 from tests.servers import PostgreSQL
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
 
@@ -55,13 +55,6 @@ def cluster(app: DjangoApp, migrated: str) -> Iterator[subprocess.Popen[bytes]]:
     assert process.wait(60) == 0
 
 
-def wait_until(fact: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not fact():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
     """Return the worker processes, which name themselves as they were spawned."""
     found = []
@@ -85,14 +78,14 @@ def test_runs_go_on_when_all_sessions_of_the_database_are_ended(
     task = app.as_task(QUICK)
     with transaction.atomic(using=migrated):
         app.enqueue_many(task.call(number) for number in range(600))
-    wait_until(lambda: app.count(status="succeeded"))
+    until(lambda: app.count(status="succeeded"))
     for _ in range(6):
         connections[migrated].close()
         end_all_sessions(URLS[migrated])
         seen = app.count(status="succeeded")
         app.enqueue_many(task.call(number) for number in range(100))
-        wait_until(lambda before=seen: app.count(status="succeeded") > before)  # type: ignore[misc]
-    wait_until(lambda: app.count(status="succeeded") == 1_200)
+        until(lambda before=seen: app.count(status="succeeded") > before)  # type: ignore[misc]
+    until(lambda: app.count(status="succeeded") == 1_200)
     assert app.count() == 1_200
     assert {run.record.attempt for run in app.find(limit=2_000)} == {1}  # none was started twice
 
@@ -101,7 +94,7 @@ def test_the_runs_of_a_killed_worker_are_executed_by_its_successor(
     app: DjangoApp, cluster: subprocess.Popen[bytes]
 ) -> None:
     handles = app.enqueue_many(app.as_task(SLOW).call(0.1) for _ in range(40))
-    wait_until(lambda: app.count(status="running"))
+    until(lambda: app.count(status="running"))
     os.kill(workers_of(cluster)[0], signal.SIGKILL)
     for handle in handles:
         assert handle.result(timeout=PATIENCE_SECONDS) == "slept"

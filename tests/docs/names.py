@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from mainspring import Mainspring
 from mainspring.aio import AsyncFace
+from mainspring.app.declaring.task import Options
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import Options
 from mainspring.core.run_view import RunView
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.core.waiting.followups import FinishedRun

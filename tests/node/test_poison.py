@@ -14,7 +14,7 @@ from mainspring import events
 from mainspring.clock import SystemClock
 from mainspring.codec import EncodeError
 from mainspring.core.plan import Firing
-from mainspring.core.policy import LONGEST_DELAY_SECONDS
+from mainspring.core.quantities import LONGEST_DELAY_SECONDS
 from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery

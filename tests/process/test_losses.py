@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -19,16 +17,10 @@ from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_job
 from tests.servers import Redis, Server
+from tests.waiting import until
 
 LIMIT = 90.0
 MakeApp = Callable[..., Mainspring]
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture

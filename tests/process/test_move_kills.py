@@ -34,6 +34,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores import etcd, redis, sqlalchemy  # noqa: F401 - the same
 from mainspring.jobstores.base import RunQuery
 from tests.servers import PostgreSQL, Redis, Server
+from tests.waiting import until
 
 KEY = "a key of the tests that is long enough"
 LIMIT = 90.0
@@ -177,11 +178,11 @@ class Story:
     def check(self) -> None:
         """Wait until all is done, and see that it was done once; of the ticking job, no fire is missing."""
         for app in (self.source, self.target):
-            until(lambda app=app: app.store.remove_jobs(["tick"]) is not None)  # type: ignore[misc]
+            until(lambda app=app: app.store.remove_jobs(["tick"]) is not None, despite=StoreUnavailable)  # type: ignore[misc]
         for run_id in self.far:
             self.target.postpone(run_id, timedelta(0))
-        until(lambda: self.expected <= set(self.lines()))
-        until(lambda: not any(self.unfinished(app) for app in (self.source, self.target)))
+        until(lambda: self.expected <= set(self.lines()), despite=StoreUnavailable)
+        until(lambda: not any(map(self.unfinished, (self.source, self.target))), despite=StoreUnavailable)
         done = Counter(self.lines())
         times = sorted(int(word.removeprefix("at:")) for word in done if word.startswith("at:"))
         assert set(done.values()) == {1}
@@ -195,18 +196,6 @@ class Story:
     def unfinished(self, app: Mainspring) -> int:
         """Return how many runs an app has that have not ended."""
         return app.store.stats(RunQuery(status=tuple(UNFINISHED))).matching
-
-
-def until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT
-    while True:
-        try:
-            if holds():
-                return
-        except StoreUnavailable:
-            pass
-        assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
 from mainspring.testing.conformance.helpers import add_run, claim, current, make_run, new_id, succeed
 from tests.servers import PostgreSQL, Server
+from tests.waiting import until
 
 KILLS = 12
 BATCH = 10
@@ -56,7 +57,9 @@ class Work:
         for thread in self._threads[:2]:
             thread.join(60)
         wanted = len(self.added)
-        _until(lambda: self.store.stats(RunQuery(status=(Status.SUCCEEDED,))).matching >= wanted)
+        until(
+            lambda: self.store.stats(RunQuery(status=(Status.SUCCEEDED,))).matching >= wanted, despite=StoreUnavailable
+        )
         self._done.set()
         for thread in self._threads:
             thread.join(60)
@@ -117,12 +120,12 @@ def test_an_immediate_stop_in_the_middle_of_queue_work_loses_and_doubles_nothing
     store = SQLAlchemyJobStore(server.url)
     with Work(store) as work:
         for number in (1, 2):
-            _until(lambda number=number: len(work.settled) > number * 5 * BATCH)  # type: ignore[misc]
+            until(lambda number=number: len(work.settled) > number * 5 * BATCH)  # type: ignore[misc]
             seen = work.outages
             assert server._process is not None
             server._process.send_signal(signal.SIGQUIT)  # the server's own word for it: no farewell, no checkpoint
             server._process.wait()
-            _until(lambda seen=seen: work.outages > seen)  # type: ignore[misc]
+            until(lambda seen=seen: work.outages > seen)  # type: ignore[misc]
             server.restart()
     work.check()
     store.shutdown()
@@ -182,7 +185,7 @@ def test_sessions_terminated_all_the_time_lose_and_double_nothing(postgresql_ser
     with engine.connect() as connection, Work(store) as work:
         found = text("SELECT pid FROM pg_stat_activity WHERE application_name = 'mainspring' ORDER BY pid")
         while killed < KILLS:
-            _until(lambda: bool(connection.execute(found).scalars().all()))
+            until(lambda: bool(connection.execute(found).scalars().all()))
             pid = chance.choice(connection.execute(found).scalars().all() or [0])
             killed += bool(connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid}).scalar())
             time.sleep(0.2)
@@ -206,7 +209,7 @@ def test_a_limit_of_connections_is_told_and_when_there_is_room_again_it_goes_on(
     assert f'too many connections for role "{role}"' in str(caught.value)
     assert "the server has no connection left; raise its limit, or give the store fewer" in str(caught.value)
     few.dispose()
-    _until(lambda: store.beat() > 0)  # the server notices that it was left
+    until(lambda: store.beat() > 0, despite=StoreUnavailable)  # the server notices that it was left
     run = add_run(store)
     assert [each.id for each in claim(store)] == [run.id]
     store.shutdown()
@@ -235,15 +238,3 @@ def test_what_a_server_refuses_is_told_with_what_to_do(error: psycopg.Error, wor
     assert words in said
     assert said.startswith("postgresql+psycopg://me:***@host/jobs: ")
     assert str(error) in said
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            if true():
-                return
-        except StoreUnavailable:
-            pass
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.01)

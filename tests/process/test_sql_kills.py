@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_run, claim, make_job, succeed
 from tests.servers import MariaDB, PostgreSQL, Server
+from tests.waiting import until
 
 JOBS = 600
 KINDS = pytest.mark.parametrize("kind", [PostgreSQL, MariaDB], ids=["postgresql", "mariadb"])
@@ -112,12 +112,12 @@ def test_a_server_killed_while_jobs_fire_and_runs_end_loses_and_doubles_nothing(
         thread.start()
     try:
         for part in (JOBS // 5, JOBS // 2):
-            _until(lambda part=part: len(ledger.fired) >= part)  # type: ignore[misc]
+            until(lambda part=part: len(ledger.fired) >= part)  # type: ignore[misc]
             seen = ledger.outages
             server.kill()
-            _until(lambda seen=seen: ledger.outages > seen)  # type: ignore[misc]
+            until(lambda seen=seen: ledger.outages > seen)  # type: ignore[misc]
             server.restart()
-        _until(lambda: store.stats().totals["succeeded"] >= JOBS)
+        until(lambda: store.stats().totals["succeeded"] >= JOBS, despite=StoreUnavailable)
     finally:
         stop.set()
         for thread in threads:
@@ -152,15 +152,3 @@ def test_the_next_call_after_a_restart_works(kind: type[Server], start_server: S
     store.add_job(jobs[1])  # one statement that commits itself: it must not be the one to meet the dead connection
     assert [job.id for job in store.get_all_jobs()] == ["job-0", "job-1"]
     store.shutdown()
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            if true():
-                return
-        except StoreUnavailable:
-            pass
-        assert time.monotonic() < deadline, "it takes too long"
-        time.sleep(0.02)

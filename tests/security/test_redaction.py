@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from rich.pretty import pretty_repr
 
 from mainspring import Mainspring
-from mainspring.app.registry import TaskCall
+from mainspring.app.declaring.task import TaskCall
 from mainspring.cli import main
 from mainspring.core.redaction import Secret, call_text, masked, without_password
 from mainspring.core.waiting.followups import FinishedRun

@@ -24,12 +24,22 @@ from mainspring.app.declaring.habits import (
     named_arguments,
 )
 from mainspring.app.declaring.lifespan import Lifespan
+from mainspring.app.declaring.schedules import Reconciliation
+from mainspring.app.declaring.task import (
+    CoroutineTask,
+    Options,
+    Task,
+    TaskCall,
+    TaskDecorator,
+    make_options,
+    reference_of,
+)
 from mainspring.app.declaring.validating import make_validator
 from mainspring.app.enqueuing.admission import check_patterns
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.fleet import Fleet
 from mainspring.app.flows.bridging import Bridging
-from mainspring.app.flows.flow import Flow, Flows
+from mainspring.app.flows.flow import Flows
 from mainspring.app.flows.shapes import Shapes, collect, join
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
@@ -42,23 +52,14 @@ from mainspring.app.insight.flows import FlowGraphs
 from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
-from mainspring.app.jobs import Jobs, Reconciliation
+from mainspring.app.jobs import Jobs
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
-from mainspring.app.registry import (
-    CoroutineTask,
-    Options,
-    Registry,
-    Task,
-    TaskCall,
-    TaskDecorator,
-    make_options,
-    reference_of,
-)
-from mainspring.app.runs import ALIAS, Runs
+from mainspring.app.registry import Registry
+from mainspring.app.runs import Runs
 from mainspring.app.store import AppStore
 from mainspring.app.waiting.held_slots import HeldSlots
 from mainspring.clock import Clock, SystemClock
@@ -69,15 +70,13 @@ from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.core.waiting.flows import BRIDGE_TASK, COLLECT_TASK, JOIN_TASK
-from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, SchedulerAlreadyRunningError, near
+from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, near
 from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CurrentRun
-from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo
-from mainspring.jobstores.health import check_requirement, enforce
+from mainspring.jobstores.base import BrokenJob, JobStore
+from mainspring.jobstores.health import check_requirement
 from mainspring.node.awaiting import Awaiter
-from mainspring.node.forking import check_threads
 from mainspring.node.listeners import Listeners
-from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 from mainspring.node.watch.alerts import AlertBook
 from mainspring.node.watch.pings import Pinger
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
     from mainspring.app.inline import InlineRunner
     from mainspring.core.job import Job
     from mainspring.core.schedules.upcoming import Fire
+    from mainspring.node.node import Node
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = ["Mainspring"]
@@ -125,8 +125,8 @@ class Mainspring:
     `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
     the start of a new one is marked in charts. `env` is a word that the dashboard shows beside the name; with
     `production` all its actions ask first. `outbox` is the SQLAlchemy engine of the database whose transactions
-    `within` joins, for a store that is elsewhere. `alerts` are URLs or functions that are told of
-    jobs in trouble: see `alert`.
+    `within` joins, for a store that is elsewhere. `alerts` are URLs or functions to
+    call when a job is in trouble: see `alert`.
     """
 
     @named_arguments(APP_ARGUMENT_HABITS)
@@ -199,7 +199,7 @@ class Mainspring:
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners, self._lifespan)
-        self._fleet = Fleet(shared.acts, self.nodes)
+        self._fleet = Fleet(shared, self._lease)
         self.task_defaults: Mapping[str, Any] = {}
         """The options of tasks that do not name them."""
         self.call_defaults: Mapping[str, Any] = {}
@@ -450,16 +450,8 @@ class Mainspring:
         record = self.runs.read(run if isinstance(run, str) else run.id)
         return self.calls.again(record, args, kwargs, options)
 
-    def flow(self, name: str | None = None, *, shard: str | None = None) -> Flow:
-        """Make a flow: `with app.flow() as flow: flow.add(...)` stores all calls of the block together, or none.
-
-        The name is the id of the flow. A flow with a name that the store knows is not stored again.
-        """
-        return self.flows.new(name, shard=shard)
-
-    def get_flow(self, flow_id: str) -> Flow:
-        """Return a flow by its id; raise RunNotFound."""
-        return self.flows.get(flow_id)
+    flow = _verb("flows", Flows.new)
+    get_flow = _verb("flows", Flows.get)
 
     def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
         """Enqueue calls that run one after another, each once the one before has succeeded; return their handles.
@@ -572,6 +564,7 @@ class Mainspring:
     bulk = _verb("bulks", BulkActions.bulk)
     stop_bulk = _verb("bulks", BulkActions.stop_bulk)
     changes = _verb("watch", ChangeWatch.changes)
+    nodes = _verb("_fleet", Fleet.nodes)
     quiet_node = _verb("_fleet", Fleet.quiet_node)
     resume_node = _verb("_fleet", Fleet.resume_node)
     stop_node = _verb("_fleet", Fleet.stop_node)
@@ -615,15 +608,7 @@ class Mainspring:
         self.load()
         return self.jobs.reconcile(remove)
 
-    # -- nodes and broken records ------------------------------------------------------------------------------
-
-    def nodes(self, *, now: int | None = None) -> list[NodeInfo]:
-        """Return the living nodes; a node without recent heartbeats has the state `silent`.
-
-        `now` is the store's time in microseconds, if the caller has just asked for it.
-        """
-        now = self.store.beat() if now is None else now
-        return [node.seen_at(now, self._lease) for node in self.store.nodes()]
+    # -- counters and broken records ---------------------------------------------------------------------------
 
     def hand_over_sums(self) -> None:
         """Let the store keep now what this process has counted; nodes do so with every heartbeat."""
@@ -718,60 +703,13 @@ class Mainspring:
         self.load()
         if work and watcher is None:
             warn_of_forgotten(self)
-        with self._app_store.lock:
-            if self.node is not None:
-                raise SchedulerAlreadyRunningError
-            check_threads("the app")
-            store = self.store
-            enforce(store, None if self.inline else self.require)
-            wanted = self.queues.limits(queues) if work else {}
-            place = (place or Workplace(self, threads=threads)) if work else None
-            node = Node(
-                place.executors if place is not None else {},
-                clock=self._app_store.clock,
-                lease=self._lease,
-                timezone=self.timezone,
-                events=self.events,
-                queues=wanted,
-                prepare=place.prepare if place is not None else None,
-                executor_for=self.tasks.executor_for,
-                unstarted=place.unstarted if place is not None else None,
-                schedules=schedule,
-                watcher=watcher,
-                declare=self.jobs.declare_again,
-                code=self.code,
-                alerts=self._alerts.targets,
-                app_name=self.name,
-                leave=self.stop,
-            )
-            store.start(self, ALIAS)
-            link = node.add_store(ALIAS, store)
-            link.look_for_losses()  # now, so that it notices losses from here on
-            outbox = self._app_store.outbox
-            if outbox is not None:
-                link.janitor.chores.append(lambda: outbox.relay(store, link.now()))
-            link.janitor.chores.append(self.bulks.adopt)
-            if schedule:
-                self.jobs.reconcile()
-            if place is not None:
-                try:
-                    place.start(node)
-                except BaseException:  # the next start must not find threads of this one
-                    place.shutdown(wait=False)
-                    raise
-            self._participation.begin(node, place)
-        if place is not None:
-            try:
-                self._lifespan.open(place.loop)
-            except BaseException:
-                self._participation.stop(wait=False, watcher=watcher)
-                raise
+        place = (place or Workplace(self, threads=threads)) if work else None
+        served = self.queues.limits(queues) if work else {}
+        node = self._participation.begin(self, served, place, schedule=schedule, watcher=watcher, alerts=self._alerts)
         self._marks.mark_new_code()
         if place is not None and place.worker_name is not None:
             self._middleware.emit("post_spawn", place.worker_name)
-        with self._app_store.lock:
-            if self.node is node:
-                node.start()
+        self._participation.start(node)
         # The sentinel logs it once for all worker processes.
         level = logging.INFO if watcher is None else logging.DEBUG
         if log.isEnabledFor(level):

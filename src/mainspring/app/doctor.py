@@ -28,7 +28,7 @@ from mainspring.jobstores.opening import absent_file
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.job import Job
+    from mainspring.core.job import Job
 
 __all__ = [
     "EXAMPLES_SHOWN",
@@ -37,7 +37,6 @@ __all__ = [
     "Finding",
     "Mark",
     "diagnose",
-    "duration",
     "function_finder",
     "waiting_runs",
 ]

@@ -1,15 +1,14 @@
-"""The verbs that steer nodes from elsewhere: be quiet, go on, stop. Each is an act that the node finds in the store."""
+"""The verbs about nodes: list them, and order one to be quiet, go on or stop. A node finds its orders in the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mainspring.errors import NodeNotFound
 from mainspring.jobstores.base import NodeInfo
 
 if TYPE_CHECKING:
-    from mainspring.app.insight.acting import Acting
+    from mainspring.app.store import AppStore
 
 __all__ = ["Fleet", "named", "order_name"]
 
@@ -27,10 +26,19 @@ def named(nodes: list[NodeInfo], name: str) -> list[NodeInfo]:
 
 
 class Fleet:
-    """Gives orders to nodes."""
+    """The nodes on an app's store."""
 
-    def __init__(self, acts: Acting, nodes: Callable[[], list[NodeInfo]]) -> None:
-        self._acts, self._nodes = acts, nodes
+    def __init__(self, app_store: AppStore, lease: float) -> None:
+        self._app_store, self._lease = app_store, lease
+
+    def nodes(self, *, now: int | None = None) -> list[NodeInfo]:
+        """Return the living nodes; a node without recent heartbeats has the state `silent`.
+
+        `now` is the store's time in microseconds, if the caller has just asked for it.
+        """
+        store = self._app_store.store
+        now = store.beat() if now is None else now
+        return [node.seen_at(now, self._lease) for node in store.nodes()]
 
     def quiet_node(self, name: str) -> list[str]:
         """Let a node fire and claim nothing until it is resumed; started runs go on. Return the ids of the processes.
@@ -52,9 +60,9 @@ class Fleet:
         return self._order("stop_node", name)
 
     def _order(self, verb: str, name: str) -> list[str]:
-        nodes = self._nodes()
+        nodes = self.nodes()
         found = named(nodes, name)
         if not found:
             raise NodeNotFound(name, tuple(f"{node.host}:{node.pid}" for node in nodes))
-        self._acts.order(verb, "node", order_name(found[0]), processes=[node.pid for node in found])
+        self._app_store.acts.order(verb, "node", order_name(found[0]), processes=[node.pid for node in found])
         return [node.id for node in found]

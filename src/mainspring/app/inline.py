@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from mainspring.app.placement import THREADS_EXECUTOR, Workplace
+from mainspring.app.placement import Workplace
 from mainspring.app.runs import Runs
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Call, Outcome, Run, Status
 from mainspring.core.waiting.followups import with_hooks
 from mainspring.errors import RunNotFound
@@ -123,7 +124,7 @@ class InlineRunner:
                 pass
             paused = self._paused()
             found = [run for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            # Another thread may have taken some. What is blocked waits for a signal, or for a run around this one.
+            # Another thread may have taken some. Blocked runs wait for a signal, or for a run around this one.
             self.runs.ended([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
         finally:
             release_logs()

@@ -8,25 +8,30 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.runs import ALIAS
 from mainspring.app.waiting import hub
 from mainspring.core.insight.wording import several
+from mainspring.errors import SchedulerAlreadyRunningError
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import shown
-from mainspring.node.forking import forget_in_children, handle_here
+from mainspring.jobstores.health import enforce
+from mainspring.node.forking import check_threads, forget_in_children, handle_here
 from mainspring.node.listeners import Listeners
+from mainspring.node.node import Node
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from mainspring.app import Mainspring
     from mainspring.app.declaring.lifespan import Lifespan
     from mainspring.app.placement import Workplace
     from mainspring.app.store import AppStore
-    from mainspring.node.node import Node
+    from mainspring.jobstores.base import JobStore
+    from mainspring.node.watch.alerts import AlertBook
 
 __all__ = ["Participation"]
 
@@ -34,7 +39,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Participation:
-    """Holds the node and its workplace while the app is started in this process, and stops both."""
+    """Makes the node and its workplace when the app is started in this process, holds both and stops them."""
 
     def __init__(self, app_store: AppStore, listeners: Listeners, lifespan: Lifespan) -> None:
         self._app_store, self._listeners, self._lifespan = app_store, listeners, lifespan
@@ -44,12 +49,77 @@ class Participation:
         """Set when the node of the latest start has ended."""
         self._warned = False
 
-    def begin(self, node: Node, place: Workplace | None) -> None:
-        """Begin to take part; the caller holds the lock of the store."""
-        self.node, self.place, self._app_store.link = node, place, node.links[ALIAS]
-        self._stopped = threading.Event()
-        forget_in_children(self)
-        atexit.register(self._leave)
+    def begin(
+        self,
+        app: Mainspring,
+        queues: Mapping[str, int | None],
+        place: Workplace | None,
+        *,
+        schedule: bool,
+        watcher: Any,
+        alerts: AlertBook,
+    ) -> Node:
+        """Make a node that serves these queues, open its store and its workplace; `start` lets it work."""
+        with self._app_store.lock:
+            if self.node is not None:
+                raise SchedulerAlreadyRunningError
+            check_threads("the app")
+            store = self._app_store.store
+            enforce(store, None if app.inline else app.require)
+            node = Node(
+                {} if place is None else place.executors,
+                clock=self._app_store.clock,
+                lease=app.lease,
+                timezone=app.timezone,
+                events=app.events,
+                queues=queues,
+                prepare=None if place is None else place.prepare,
+                executor_for=app.tasks.executor_for,
+                unstarted=None if place is None else place.unstarted,
+                schedules=schedule,
+                watcher=watcher,
+                declare=app.jobs.declare_again,
+                code=app.code,
+                alerts=alerts.targets,
+                app_name=app.name,
+                leave=app.stop,
+            )
+            self._open(app, store, node, place)
+            self.node, self.place, self._app_store.link = node, place, node.links[ALIAS]
+            self._stopped = threading.Event()
+            forget_in_children(self)
+            atexit.register(self._leave)
+        if place is not None:
+            try:
+                self._lifespan.open(place.loop)
+            except BaseException:
+                self.stop(wait=False, watcher=watcher)
+                raise
+        return node
+
+    def _open(self, app: Mainspring, store: JobStore, node: Node, place: Workplace | None) -> None:
+        """Start the store, compare the declared schedules with it, and start the executors."""
+        store.start(app, ALIAS)
+        link = node.add_store(ALIAS, store)
+        link.look_for_losses()  # now, so that it notices losses from here on
+        outbox = self._app_store.outbox
+        if outbox is not None:
+            link.janitor.chores.append(lambda: outbox.relay(store, link.now()))
+        link.janitor.chores.append(app.bulks.adopt)
+        if node.schedules:
+            app.jobs.reconcile()
+        if place is not None:
+            try:
+                place.start(node)
+            except BaseException:  # the next start must not find threads of this one
+                place.shutdown(wait=False)
+                raise
+
+    def start(self, node: Node) -> None:
+        """Let the node work, unless it has been stopped meanwhile."""
+        with self._app_store.lock:
+            if self.node is node:
+                node.start()
 
     @property
     def loop(self) -> AbstractEventLoop | None:

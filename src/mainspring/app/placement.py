@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import Task, TaskReference
+from mainspring.app.declaring.task import Task, TaskReference
 from mainspring.core.lanes import LOOP_EXECUTOR, PROCESSES_EXECUTOR, THREADS_EXECUTOR
 from mainspring.core.policy import Policy
 from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.executors.scoreboard import Scoreboard
     from mainspring.node.node import Node
 
-__all__ = ["LOOP_EXECUTOR", "PROCESSES_EXECUTOR", "THREADS_EXECUTOR", "Workplace"]
+__all__ = ["Workplace"]
 
 T = TypeVar("T")
 
@@ -53,14 +53,13 @@ class Workplace:
         *,
         threads: int = 8,
         coroutines: int = 1000,
-        isolated: int | None = None,
         imported: bool = False,
     ) -> None:
         self._app = app
         # These tasks exist in a child process, too, once it has imported the app as this process did.
         self._imported = frozenset(task.name for task in app.tasks) if imported else frozenset()
         self._coroutines = coroutines
-        self._isolated = isolated or max(2, os.cpu_count() or 2)
+        self._isolated = max(2, os.cpu_count() or 2)
         self.executors: dict[str, BaseExecutor] = {THREADS_EXECUTOR: ThreadPoolExecutor(threads)}
         self.unstarted = {LOOP_EXECUTOR: coroutines, PROCESSES_EXECUTOR: self._isolated}
         """The slots of the executors that start when a run first needs them."""

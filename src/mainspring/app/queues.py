@@ -12,7 +12,7 @@ from mainspring.core.waiting.gates import KEY_GATE, QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
 
 if TYPE_CHECKING:
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
     from mainspring.app.store import AppStore
 
 __all__ = ["Queues"]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from mainspring.app.declaring.task import Task, job_id_of, reference_of
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
-from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.condition import ConditionWaiter
 from mainspring.app.waiting.held_slots import HeldSlots
-from mainspring.app.waiting.waiter import Waiter, result_of
+from mainspring.app.waiting.waiter import Waiter
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.explanation import Explanation
@@ -27,6 +27,7 @@ from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
+from mainspring.core.waiting.results import result_of
 from mainspring.errors import JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
@@ -189,7 +190,7 @@ class Runs:
         return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
-        """Return when the run was made that lies so many runs behind another, or behind the newest; None if none."""
+        """Return when the run was made that is `number` runs older than another, or than the newest; None if none."""
         found = self._store().made_behind(None if after is None else after.record, number)
         return None if found is None else from_us(found)
 

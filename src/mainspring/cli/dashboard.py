@@ -96,13 +96,13 @@ def _add_user(users: Path | None, name: str, role: str) -> None:
     echo(f"{name} may {role}")
 
 
-def beside(app: Mainspring, *, env: str = "") -> tuple[DashboardServer | None, str]:
+def beside(app: Mainspring) -> tuple[DashboardServer | None, str]:
     """Start the dashboard beside other work in this process; return it, and the line to print about it."""
     try:
         from mainspring.dashboard import DashboardApp
         from mainspring.dashboard.serving import DashboardServer
 
-        server = DashboardServer(DashboardApp(app, env=env))
+        server = DashboardServer(DashboardApp(app))
     except (ImportError, ConfigurationError) as error:
         if isinstance(error, ImportError) or "not installed" in str(error):
             return None, f"For a dashboard in the browser: {install_command('dashboard')}"

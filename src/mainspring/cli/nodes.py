@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import (
     FAILED,
@@ -19,6 +18,7 @@ from mainspring.cli.common.target import (
     why_option,
 )
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import duration
 from mainspring.errors import NodeNotFound
 
 if TYPE_CHECKING:

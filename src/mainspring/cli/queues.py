@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.output import Column, echo, print_json, table
 from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import duration
 from mainspring.core.run import HELD_PREFIX
 from mainspring.errors import near
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.jobstores.base import NodeInfo
 
-__all__ = ["queues"]
+__all__ = ["queue_cells", "queues", "queues_data"]
 
 
 @click.group()
@@ -42,7 +43,7 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
       mainspring queues list --app shop:app
     """
     with opened(where, name) as app:
-        found = _gather(app)
+        found = queues_data(app, app.nodes(), app.now())
     if as_json:
         return print_json(found)
     columns = (
@@ -50,12 +51,12 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
         Column("blocked", right=True), Column("running", right=True), Column("limit", right=True),
         Column("oldest", right=True),
     )  # fmt: skip
-    return table(columns, [_row(queue) for queue in found])
+    return table(columns, [queue_cells(queue) for queue in found])
 
 
-def _gather(app: Mainspring) -> list[dict[str, Any]]:
-    now = app.now()
-    served = {queue for node in app.nodes() if node.state != "silent" for queue in node.queues}
+def queues_data(app: Mainspring, nodes: Sequence[NodeInfo], now: int) -> list[dict[str, Any]]:
+    """Return the queues of an app as data."""
+    served = {queue for node in nodes if node.state != "silent" for queue in node.queues}
     return [
         {
             "name": queue.name,
@@ -77,7 +78,8 @@ def _gather(app: Mainspring) -> list[dict[str, Any]]:
     ]
 
 
-def _row(queue: dict[str, Any]) -> list[str]:
+def queue_cells(queue: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a queue: name, state, numbers of runs, limit, age of the oldest."""
     numbers = [f"{queue[kind]:,}" for kind in ("waiting", "delayed", "blocked", "running")]
     limit, oldest = queue["limit"], queue["oldest_seconds"]
     return [
@@ -138,7 +140,7 @@ def resume(names: tuple[str, ...], force: bool, where: str | None, name: str) ->
 @why_option
 @target_options
 def limit(queue: str, number: str, force: bool, where: str | None, name: str) -> None:
-    """Let at most so many runs of a queue run at once, on all nodes together.
+    """Limit how many runs of a queue run at once, on all nodes together.
 
     \b
     Examples:
@@ -161,7 +163,7 @@ def limit(queue: str, number: str, force: bool, where: str | None, name: str) ->
 @why_option
 @target_options
 def limit_key(key: str, number: str, where: str | None, name: str) -> None:
-    """Let at most so many runs of a limit's key run at once, whatever their task says; none takes that back.
+    """Limit how many runs of a key run at once, whatever their task says; none takes that back.
 
     \b
     Examples:

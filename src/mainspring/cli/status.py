@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import click
 
-from mainspring.app.doctor import OVERDUE_US, duration
+from mainspring.app.doctor import OVERDUE_US
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
 from mainspring.core.run import HELD_PREFIX
 
@@ -40,7 +41,7 @@ def status(target: str | None, where: str | None, name: str, as_json: bool) -> N
 
 
 def gather(app: Any) -> dict[str, Any]:
-    """Return what there is to show of an app."""
+    """Return the state of an app as data."""
     now = app.now()
     queues = [
         {

@@ -9,10 +9,10 @@ import click
 
 from mainspring.cli.common.output import Column, print_json, table
 from mainspring.cli.common.target import USAGE, CommandFailed, json_option, opened, target_of, target_options
-from mainspring.core.redaction import masked
+from mainspring.core.redaction import parameters_text
 
 if TYPE_CHECKING:
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
 
 __all__ = ["tasks"]
 
@@ -61,21 +61,6 @@ def _to_json(task: Task[..., Any]) -> dict[str, Any]:
         "timeout": policy.timeout,
         "priority": policy.priority,
         "async": task.is_async,
-        "parameters": _parameters(task.func),
+        "parameters": parameters_text(task.func, annotations=False),
         "about": (inspect.getdoc(task.func) or "").partition("\n")[0],
     }
-
-
-def _parameters(func: Any) -> str:
-    """Return the parameters without their annotations, and with secret defaults masked."""
-    try:
-        signature = inspect.signature(func)
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return "(...)"
-    shown = [
-        each.replace(annotation=each.empty, default=masked((), {each.name: each.default})[1][each.name])
-        if each.default is not each.empty
-        else each.replace(annotation=each.empty)
-        for each in signature.parameters.values()
-    ]
-    return str(signature.replace(parameters=shown, return_annotation=signature.empty))

@@ -50,8 +50,8 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
 @click.option("-p", "--processes", type=click.IntRange(1), default=None, help="Worker processes; as many as cores.")
 @click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads in each process.")
 @click.option("--burst", is_flag=True, help="End when nothing is left to do.")
-@click.option("--max-runs", type=click.IntRange(1), default=None, help="Replace a process after so many runs.")
-@click.option("--max-rss", type=click.IntRange(1), default=None, help="Replace a process above so many MB of memory.")
+@click.option("--max-runs", type=click.IntRange(1), default=None, help="Replace a process after this many runs.")
+@click.option("--max-rss", type=click.IntRange(1), default=None, help="Replace a process above this many MB.")
 @click.option("--no-schedule", is_flag=True, help="Do not fire due jobs.")
 @click.option("--grace", type=click.FloatRange(0), default=25.0, show_default=True, help="Seconds to finish at a stop.")
 @click.option(
@@ -103,7 +103,7 @@ def worker(
         raise CommandFailed("a URL has no code to execute; name the app", "mainspring worker MODULE:APP", USAGE)
     log_level = "warning" if quiet and log_level in ("debug", "info") else log_level
     set_up_logging(log_level, log_format)
-    load_app(app, include)  # so that an error in it is told once, and by the user's own frames
+    load_app(app, include)  # so that an error in it is shown once, with the user's own frames
     try:
         settings = Settings(
             app=app,  # as given: another module that holds the same app may lack the tasks of this one

@@ -11,11 +11,10 @@ from typing import Final
 
 from mainspring.contrib.logging import RunContext
 
-__all__ = ["FORMS", "JsonFormatter", "TextFormatter", "has_colours", "set_up_logging"]
+__all__ = ["JsonFormatter", "TextFormatter", "has_colours", "set_up_logging"]
 
-FORMS: Final = ("text", "json")
 _FACTS: Final = ("run_id", "task", "job_id", "queue", "attempt", "status", "took")
-"""What a record of `mainspring.runs` knows about its run."""
+"""The attributes of a record of `mainspring.runs` that are about its run."""
 _COLOURS: Final = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1", "DEBUG": "2"}
 
 

@@ -152,7 +152,7 @@ def place_of(traceback: str) -> str:
 
 
 def frames_of(traceback: str) -> list[Frame]:
-    """Return the frames of a traceback, the outermost first; those of a cause come before those of what it led to."""
+    """Return the frames of a traceback, the outermost first; those of a cause come before those of its effect."""
     return [
         Frame(
             found[1],

@@ -18,6 +18,7 @@ from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.instants import to_us
 from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import masked
+from mainspring.core.references import parameters_of
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import MainspringError, near
@@ -89,7 +90,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs are wanted: those that meet all terms."""
+    """A filter of runs: it matches those that meet all terms."""
 
     terms: tuple[Term, ...] = ()
     since: datetime | None = None
@@ -312,16 +313,7 @@ def arguments_of(run: RunView, func: Callable[..., Any] | None) -> Mapping[str, 
     """Return a run's arguments by name, and the positional ones by number, too; secrets are masked and never match."""
     args, kwargs = masked(run.args, run.kwargs, func)
     numbered = {str(number): value for number, value in enumerate(args)}
-    return {**numbered, **dict(zip(_parameters(func), args, strict=False)), **kwargs}
-
-
-def _parameters(func: Callable[..., Any] | None) -> tuple[str, ...]:
-    import inspect  # only filters by argument need it
-
-    try:
-        return () if func is None else tuple(inspect.signature(func).parameters)
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return ()
+    return {**numbered, **dict(zip(parameters_of(func), args, strict=False)), **kwargs}
 
 
 def _values_at(path: list[str], value: Any) -> Iterable[Any]:

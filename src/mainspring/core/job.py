@@ -35,7 +35,7 @@ DECLARED_FIELDS = (
     *("trigger", "call", "queue", "policy", "coalesce", "max_instances", "overlap", "misfire_grace_time"),
     *_HEALTH_FIELDS,
 )
-"""What the declaration of a schedule says of its job."""
+"""The fields of a job that the declaration of a schedule sets."""
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 
 

@@ -13,7 +13,6 @@ from mainspring.core.quantities import LONGEST_DELAY_SECONDS, check_number
 
 __all__ = [
     "DEFAULT_POLICY",
-    "LONGEST_DELAY_SECONDS",
     "Backoff",
     "Policy",
     "bounded",

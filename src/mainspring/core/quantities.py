@@ -1,4 +1,4 @@
-"""Check numbers and durations: each check returns the value to keep, or raises an error that says why not. Pure."""
+"""Read and check values: a check returns the value to keep, or raises an error that says why not. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "check_seconds",
     "check_timeout",
     "read_seconds",
+    "read_value",
 ]
 
 LONGEST_DELAY_SECONDS: Final = 10_000_000_000
@@ -38,13 +39,23 @@ def read_seconds(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def read_value(text: str) -> Any:
+    """Return a value that somebody has typed: JSON if it is JSON, else the text."""
+    import json  # only where somebody types: an app starts without it
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def as_seconds(value: Any) -> float | None:
     """Return a duration as a plain number of seconds; None if it is neither a number nor a timedelta."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
+    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to a store
 
 
 def check_seconds(

@@ -10,9 +10,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
+from mainspring.core.references import parameters_of
 from mainspring.errors import is_own
 
-__all__ = ["HIDDEN", "Secret", "call_text", "is_secret_name", "masked", "without_password"]
+__all__ = ["HIDDEN", "Secret", "call_text", "is_secret_name", "masked", "parameters_text", "without_password"]
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], func: C
 
 
 def _brief(value: Any, room: int, depth: int) -> str:
-    """Write a value in about so many characters, without its secrets."""
+    """Write a value in about this many characters, without its secrets."""
     try:
         return _cut(_plain(value, room, depth), room)
     except BaseException as error:  # a repr of the user's may even exit
@@ -183,14 +184,26 @@ def is_secret_name(name: object) -> bool:
 
 
 def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(func).parameters.values()
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return ()
+    parameters = parameters_of(func).values()
     return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
 
 
 _cached_names = lru_cache(maxsize=1024)(_positional_names)
+
+
+def parameters_text(func: Callable[..., Any], *, annotations: bool = True) -> str:
+    """Return the parameters of a function as its signature shows them, with the secret defaults hidden."""
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        return "(...)"
+    shown = list(signature.parameters.values())
+    if not annotations:
+        signature = signature.replace(return_annotation=signature.empty)
+        shown = [each.replace(annotation=each.empty) for each in shown]
+    hidden = masked((), {each.name: each.default for each in shown if each.default is not each.empty})[1]
+    shown = [each.replace(default=hidden.get(each.name, each.empty)) for each in shown]
+    return str(signature.replace(parameters=shown))
 
 
 def without_password(url: str) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "maybe_ref",
     "module_of",
     "obj_to_ref",
+    "parameters_of",
     "portable_call",
     "ref_to_obj",
     "variable_of",
@@ -43,6 +44,14 @@ def get_callable_name(func: Callable[..., Any]) -> str:
     if callable(func):
         return type(func).__qualname__
     raise TypeError(f"{func!r} is not callable")
+
+
+def parameters_of(func: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a callable by name; none if they are unknown, as those of some built-ins are."""
+    try:
+        return {} if func is None else inspect.signature(func).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def module_of(obj: Any) -> str:

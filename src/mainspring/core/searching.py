@@ -68,7 +68,7 @@ class RunSource(Protocol):
         """Return how many runs match what a store can look for, up to a cap."""
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
-        """Return when the run was made that lies so many runs behind another, or behind the newest."""
+        """Return when the run was made that is `number` runs older than another, or than the newest."""
 
     def views(self, run_ids: Sequence[str]) -> list[RunView]:
         """Return the runs with these ids, without those that are gone."""

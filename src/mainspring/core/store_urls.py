@@ -20,7 +20,7 @@ STORE_CLASSES: Final = {
 
 
 class StoreScheme(NamedTuple):
-    """What a scheme stands for: a store in STORE_CLASSES, the driver and the extra; a SQL one also a dialect."""
+    """The meaning of a scheme: a store in STORE_CLASSES, the driver and the extra; a SQL one also a dialect."""
 
     store: str
     extra: str

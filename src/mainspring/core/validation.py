@@ -30,7 +30,7 @@ __all__ = [
 
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
 OVERLAPS: Final = ("skip", "queue", "cancel_other")
-"""What a fire does that comes while as many runs of its job as `max_instances` allows have not ended."""
+"""What a fire does while its job has as many unfinished runs as `max_instances` allows."""
 NAME_CHARS: Final = 255
 """Characters that a name may have at most."""
 

@@ -35,7 +35,7 @@ and `pages/__init__.py` lists it. These rules hold:
   `markupsafe.Markup` with `.format()`, as in `looks/`.
 - Templates extend `base.html`, fill `main`, and use the macros of `parts.html` as `p`: `p.head`, `p.explain`, `p.card`,
   `p.act`, `p.button`, `p.menu`, `p.segments`, `p.empty`, `p.notice`, `p.live`, `p.copy`; `icon(name)`, `mark(status)`,
-  `status(word, text)`, and `charts.*`. No style attributes and no inline scripts: the content policy forbids both.
+  `status(word, text)`, `charts.*`, `sparks.*`. No style attributes, no inline scripts: the content policy forbids both.
 - An action changes something. GET on its path asks (`ask(view) -> Question`), POST does it (`do(view, form) -> Deed`).
   `weight` says how: `undo` acts at once, `ask` opens a dialog, `type` makes one type `Question.typed`. The frame checks
   role, token and origin, names the person to `app.acting`, and shows the `Deed` as a toast. An action raises ValueError

@@ -37,7 +37,7 @@ MOST_BODY_BYTES: Final = 1_000_000
 MOST_STREAMS: Final = 500
 """Updates are sent to at most this many browsers; the others ask for them."""
 MOST_VIEWS: Final = 60
-"""At most this many different pages are rendered again and again for those who watch them."""
+"""Render at most this many different pages again and again for their watchers."""
 
 log = logging.getLogger("mainspring.dashboard")
 
@@ -45,7 +45,7 @@ log = logging.getLogger("mainspring.dashboard")
 class DashboardApp:
     """The dashboard of an app, for any ASGI server.
 
-    Without `accounts` or `identify` it answers only to this machine, and whoever asks may operate. `identify` gets the
+    Without `accounts` or `identify` it answers only to this machine, and everybody may operate. `identify` gets the
     ASGI scope and returns who asks as `(name, role)`, or None: use it behind a login of your own. `hosts` are the names
     under which it is reached besides localhost. With `key`, all processes of a server know each other's sessions.
     """

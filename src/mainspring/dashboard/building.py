@@ -32,7 +32,7 @@ log = logging.getLogger("mainspring.dashboard")
 
 MOST_PARAMETERS: Final = 100
 SHARED_SECONDS: Final = 1.0
-"""How long those who ask for updates share what was rendered."""
+"""Requests for updates share a rendered page this long."""
 
 NAV: Final = (
     ("", (("overview", "Overview", "/", "g o"),)),

@@ -32,14 +32,13 @@ class Token(NamedTuple):
 class WantedRuns:
     """The filter in a URL: one parameter for each key, a repeated one means "or", a minus in front means "not"."""
 
-    def __init__(self, view: View, *, fixed: Mapping[str, str] | None = None) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
         self.problem = ""
         self.terms: dict[str, list[str]] = {}
         for name, values in view.query.items():
             if _is_key(name):
                 self.terms[name] = [value[:500] for value in values if value.strip()]
-        self.terms |= {name: [value] for name, value in (fixed or {}).items()}
         try:
             self._add(view.text(FIELD))
         except (FilterError, BadParameter) as error:

@@ -1,4 +1,4 @@
-"""What happened over time, for charts: how many runs succeeded and failed in each step, by the counters."""
+"""The past, for charts: how many runs succeeded and failed in each step, by the counters."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mainspring.locks import free_in_children
 __all__ = ["forget", "remembered", "remembered_soon"]
 
 COST_FACTOR: Final = 20.0
-"""Keep an answer this many times as long as it took: what is dear is asked for less often."""
+"""Keep an answer this many times as long as it took, so that expensive answers are asked for less often."""
 MOST_ANSWERS: Final = 200
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ PATIENCE_SECONDS: Final = 0.08
 _lock = free_in_children(threading.Lock())
 _readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
 _going: dict[tuple[int, Hashable], Future[Any]] = {}
-"""What is being read right now."""
+"""The reads that are under way."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 

@@ -41,7 +41,7 @@ class NoSuchThing(LookupError):
 
 
 class Question(NamedTuple):
-    """What an action asks before it acts.
+    """The question that an action asks before it acts.
 
     `typed` is a name to type, for what cannot be undone. `fields` are further inputs, made by the template `template`,
     which gets them as `fields`.
@@ -59,13 +59,13 @@ class Question(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """What was done, for the toast: a sentence, a link to see it, and the action that undoes it."""
+    """The message of a toast: a sentence about what was done, a link to see it, and the action that undoes it."""
 
     text: str
     link: str = ""
     undo: str = ""
     go: str = ""
-    """Where to go instead of back: what was acted on may be gone."""
+    """The page to go to instead of back, because the subject of the action may be gone."""
 
 
 Reader = Callable[["View"], dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What comes into each queue and what leaves it, by the minute, and how long runs wait there: from the counters."""
+"""The runs that come into each queue and leave it, by the minute, and how long they wait there: from the counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RANGES", "QueueRate", "queue_rates", "rate_text", "waits_of"]
 
 MINUTES: Final = 60
 SHORT_MINUTES: Final = 5
-"""How soon a queue will be empty is told by this many minutes."""
+"""Predict how soon a queue will be empty from this many minutes."""
 GROWING_MINUTES: Final = 10
 GROWING_RUNS: Final = 3
 """A queue grows if this many more runs came than left."""

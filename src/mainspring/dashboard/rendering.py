@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mainspring.core.insight.wording import several
-from mainspring.dashboard.looks import charts, shapes, values
+from mainspring.dashboard.looks import charts, shapes, sparks, values
 from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
 from mainspring.dashboard.roles import Role
@@ -22,12 +22,12 @@ from mainspring.errors import StoreUnavailable
 __all__ = ["RenderedRegion", "Renderer"]
 
 _TICKING: Final = re.compile(r"(<time [^>]*data-tick[^>]*>)[^<]*")
-"""What the browser keeps up to date itself must not make a region look changed."""
+"""Leave out the parts that the browser keeps up to date itself: they must not make a region look changed."""
 
 _CLAUSE: Final = re.compile(r".{2,90}?[.:;](?=\s)", re.DOTALL)
 
 _FRAME: Final = {"who": None, "theme": "", "toast": None, "logs_in": False, "env": "", "app_name": "", "part": False}
-"""What the frame shows unless a page says otherwise."""
+"""The defaults of the frame around a page."""
 
 log = logging.getLogger("mainspring.dashboard")
 
@@ -70,6 +70,7 @@ class Renderer:
         )
         env.globals |= {
             "charts": charts,
+            "sparks": sparks,
             "icon": shapes.icon,
             "mark": shapes.mark,
             "tone": shapes.tone,

@@ -34,7 +34,7 @@ class Role(StrEnum):
 
 
 class Identity(NamedTuple):
-    """Who asks, and as what."""
+    """A visitor's name and role."""
 
     name: str
     role: Role

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mainspring.core.insight.health import JobHealth
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.core.schedules.clock_changes import changes_between
 from mainspring.core.schedules.declaration import Difference
@@ -157,8 +157,3 @@ def clock_band(view: View, since: int, until: int) -> HeatBand | None:
     first = f"{view.times.local(change - 1):%H:%M}"
     text = f"clocks go forward at {view.times.local(change):%H:%M}: {first[:2]} is left out"
     return HeatBand((change - since) / length, (change + by // 4 - since) / length, (change - since) / length, text)
-
-
-def is_over(run: RunView) -> bool:
-    """Return True if a run has ended."""
-    return run.status in FINAL

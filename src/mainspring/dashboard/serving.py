@@ -45,7 +45,7 @@ def bind(host: str, port: int, *, exact: bool = False) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of updates when it is told to stop: they would never end by themselves."""
+    """Ends the streams of updates when it stops: they would never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, ends: Callable[[], None]) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ class DashboardServer:
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """The address for a browser."""
         shown = "localhost" if is_loopback(self.host) else f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{shown}:{self.port}/"
 

@@ -1,4 +1,4 @@
-"""What every page shows around its content: numbers beside the pages, what needs a person, the store in words."""
+"""The frame around every page: numbers beside the pages, problems that need a person, the store in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Summary(NamedTuple):
     """How many things need a person."""
     counts: dict[str, int]
     alerts: dict[str, tuple[str, str]]
-    """By page: the mark and the words of what is wrong there."""
+    """By page: the mark and the words of the problem there."""
     store: str
 
 

@@ -129,7 +129,7 @@ class RunAdmin(admin.ModelAdmin):
 
 @admin.register(Success)
 class SuccessAdmin(RunAdmin):
-    """What has succeeded."""
+    """Runs that have succeeded."""
 
     list_display = ("name", "group", "func", "cluster", "started", "stopped", "took")
     actions = ("resubmit_task",)
@@ -142,7 +142,7 @@ class SuccessAdmin(RunAdmin):
 
 @admin.register(Failure)
 class FailureAdmin(RunAdmin):
-    """What has failed, was cancelled, came too late or is broken."""
+    """Runs that failed, were cancelled, came too late or are broken."""
 
     list_display = ("name", "group", "func", "cluster", "status", "started", "stopped", "short_result")
     list_filter = ("status", "cluster")
@@ -150,7 +150,7 @@ class FailureAdmin(RunAdmin):
 
     @admin.display(description=_("Short result"))
     def short_result(self, run: Any) -> str:
-        """Return the beginning of what went wrong."""
+        """Return the beginning of the error."""
         return str(truncatechars(str(run.result or ""), 100))
 
     @admin.action(description=_("Resubmit selected tasks (the same runs)"), permissions=["act"])
@@ -171,7 +171,7 @@ class FailureAdmin(RunAdmin):
 
 @admin.register(OrmQ)
 class QueueAdmin(RunAdmin):
-    """What waits or is executed now."""
+    """Runs that wait or are executed now."""
 
     list_display = ("name", "group", "func", "cluster", "status", "priority", "run_at", "lock", "id")
     list_filter = ("status", "cluster")
@@ -190,7 +190,7 @@ class QueueAdmin(RunAdmin):
 
 @admin.register(Schedule)
 class ScheduleAdmin(admin.ModelAdmin):
-    """What is called when."""
+    """Schedules: functions and their times."""
 
     show_full_result_count = False
     list_per_page = 50

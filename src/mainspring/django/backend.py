@@ -26,8 +26,8 @@ except ImportError:
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-from mainspring.app.registry import Options, TaskCall, make_options
-from mainspring.app.registry import Task as MainspringCall
+from mainspring.app.declaring.task import Options, TaskCall, make_options
+from mainspring.app.declaring.task import Task as MainspringCall
 from mainspring.core.instants import from_us
 from mainspring.core.references import complaint_about, ref_to_obj
 from mainspring.core.run import Run, Status

@@ -144,7 +144,7 @@ def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[Check
         database.open()
         schema = database.read(lambda tx: number(tx, "schema"))
     except MainspringError:
-        return []  # there are no tables yet: whoever needs them is told to migrate
+        return []  # there are no tables yet: using them says to migrate
     finally:
         database.close()
     if schema == SQL_SCHEMA:

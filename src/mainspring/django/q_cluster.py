@@ -19,7 +19,7 @@ CLUSTER_VARIABLE: Final = "Q_CLUSTER_NAME"
 IGNORED: Final = {
     "daemonize_workers": "worker processes end with their sentinel",
     "cpu_affinity": "the operating system places the processes; use taskset to bind them",
-    "guard_cycle": "the sentinel is told of a death at once",
+    "guard_cycle": "the sentinel hears of a death at once",
     "poll": "workers are woken by changes",
     "bulk": "workers claim what their slots finish in about 200 ms",
     "queue_limit": "workers claim what their slots finish in about 200 ms",
@@ -39,7 +39,7 @@ Messages = list[CheckMessage]
 
 
 def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Messages]:
-    """Return what Q_CLUSTER sets, in the fields of `Conf`, and what there is to say about it."""
+    """Return the settings of Q_CLUSTER as fields of `Conf`, and the remarks about them."""
     if not isinstance(given, Mapping):
         return {}, [Error(f"Q_CLUSTER is a dict of settings, not {given!r}", id="mainspring.E002")]
     messages: Messages = []

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import IntegrityError
 
 from mainspring import tasks as verbs
-from mainspring.app.registry import reference_of
+from mainspring.app.declaring.task import reference_of
 from mainspring.core.run import FINAL
 from mainspring.django.reporting import collected_errors
 from mainspring.tasks import (

@@ -25,7 +25,7 @@ from mainspring.errors import install_command
 __all__ = ["dashboard", "urlpatterns"]
 
 WHO = "HTTP_X_MAINSPRING_WHO"
-"""Tells the dashboard who asks; what a client sends under this name is overwritten."""
+"""Names the visitor to the dashboard; a header of this name that a client sends is overwritten."""
 
 
 # The dashboard's own forms have tokens of their own, and it refuses requests from other sites.

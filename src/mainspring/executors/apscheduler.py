@@ -62,7 +62,7 @@ class LegacyJob:
 
 
 class LegacyVerbs:
-    """`submit_job` for those who call an executor, `_do_submit_job` and its answers for those who write one."""
+    """`submit_job` for callers of an executor, `_do_submit_job` and its answers for authors of one."""
 
     _scheduler: Any = None
     _lock: RLock | Any = None
@@ -245,7 +245,7 @@ class _JobCalls:
             try:
                 value = await self.job.func(*self.job.args, **self.job.kwargs)
             except (CancelledError, GeneratorExit):
-                raise  # whoever executes this stops it
+                raise  # the executor stops it
             except BaseException as error:
                 leave_if_forked(self.home, error)
                 self.raised(run_time, error)

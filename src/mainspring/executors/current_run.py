@@ -92,7 +92,7 @@ class RunNotes:
 
 
 class NotesSink(Protocol):
-    """Where a run's progress, data and log lines go: to its node, or into the pipe to it."""
+    """Takes a run's progress, data and log lines to its node, or into the pipe to it."""
 
     def live(self, run: Run) -> RunNotes:
         """Return the notes of a run."""

@@ -240,7 +240,7 @@ class JobStore(BaseJobStore):
     # all statuses of the call are written. An end in the mask of an edge takes one off the successor's `waits`; the
     # last one releases it: it becomes pending. Its `run_at` stays if that lies ahead; a negative `run_at` is a delay
     # in microseconds that counts from the release. Any other end refuses the successor: it becomes pending with
-    # `refused` set to the id of the run that ended, due at once, outside its gate, and whoever claims it cancels it.
+    # `refused` set to the id of the run that ended, due at once and outside its gate; its claimer cancels it.
     # Refused beats released. An edge stays until one of its runs is deleted or its predecessor is sent back.
 
     @abstractmethod
@@ -404,7 +404,7 @@ class JobStore(BaseJobStore):
     def made_behind(self, after: Run | None, number: int) -> int | None:
         """Return when the run was made that lies `number` runs behind `after` by age, or behind the newest.
 
-        Return None if there are not as many. Whoever looks for what has no index can stop there; a store that finds
+        Return None if there are fewer. A search that no index serves can stop there; a store that finds
         everything by an index returns None.
         """
         return None

@@ -78,13 +78,13 @@ class RunStanding(msgspec.Struct, frozen=True, gc=False):
 SILENT_SECONDS: Final = 3.75
 """With the default lease, a node is silent after this time: a page then shows the death of one within six seconds."""
 WORDS_MISSING: Final = 3
-"""A node is silent once so many of its words are missing."""
+"""A node is silent once this many of its heartbeats are missing."""
 
 
 def word_seconds(lease: float) -> float:
     """Return how often a node says that it lives: at least twelve times per lease, if that is a usual one.
 
-    Whoever chooses a longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
+    A longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
     """
     return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / WORDS_MISSING
 
@@ -132,7 +132,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int = 0
     blocked: int = 0
     running: int = 0
-    limit: int | None = None  # at most so many run at once; 0 or less: it is paused, -10 with a limit of 10 afterwards
+    limit: int | None = None  # runs at once; 0 or less: it is paused, -10 with a limit of 10 afterwards
     oldest_at: int | None = None
 
     @property

@@ -22,7 +22,7 @@ from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import instant_of, make_query, newest
-from mainspring.node.job_book import JOB_OPTIONS, JobBook, PastFires
+from mainspring.node.jobs.book import JOB_OPTIONS, JobBook, PastFires
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents

@@ -1,4 +1,4 @@
-"""Which app the verbs act on, and its twin that executes `sync=True` calls in this thread."""
+"""The app that the verbs act on, and its twin that executes `sync=True` calls in this thread."""
 
 from __future__ import annotations
 

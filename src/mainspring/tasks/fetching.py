@@ -58,7 +58,7 @@ class FetchedTask:
 
     @property
     def func(self) -> str:
-        """The name of what was called."""
+        """The name of the function."""
         return str(self.run.record.args[1]) if self._has_intended_date() else self.run.func
 
     @property
@@ -83,7 +83,7 @@ class FetchedTask:
 
     @property
     def result(self) -> Any:
-        """What it returned, or how it failed, as text."""
+        """The return value, or the failure as text."""
         if self.success:
             return self.run.result
         if self.run.record.unverified is not None:

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import Options, Task
+from mainspring.app.declaring.task import Options, Task
 from mainspring.core.instants import from_us
 from mainspring.core.references import ref_to_obj
 from mainspring.executors.current_run import current_run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import Options, Task, TaskCall, reference_of
+from mainspring.app.declaring.task import Options, Task, TaskCall, reference_of
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import near
 from mainspring.tasks.current import get_app

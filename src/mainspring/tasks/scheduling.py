@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import Task
+from mainspring.app.declaring.task import Task
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
 from mainspring.errors import near
@@ -136,7 +136,7 @@ def first_of(trigger: BaseTrigger, start: datetime, cron: str | None) -> datetim
 
 
 def last_of(trigger: BaseTrigger, start: datetime, repeats: int) -> datetime | None:
-    """Return the time of the last of so many fires."""
+    """Return the time of the last of this many fires."""
     fire: int | None = to_us(start)
     for _ in range(repeats - 1):
         fire = None if fire is None else trigger.next_fire(fire, fire)
@@ -172,7 +172,7 @@ def _calendar(start: datetime, end: date | None, **interval: int) -> BaseTrigger
 
 
 def _monthly(start: datetime, end: datetime | None, step: int) -> BaseTrigger:
-    """Fire every so many months on the day of the start; where a month lacks that day, on its last."""
+    """Fire every few months on the day of the start; in a month that lacks that day, on its last."""
     if start.day <= 28:
         return _calendar(start, end, months=step)
     months = sorted({(start.month - 1 + step * n) % 12 + 1 for n in range(12)})

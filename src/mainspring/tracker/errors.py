@@ -1,4 +1,4 @@
-"""What a tracker raises.
+"""The errors of a tracker.
 
 ```
 MainspringError
@@ -59,7 +59,7 @@ class JobIgnoredError(JobIsNotReadyToStartError):
 
 
 class JobUpdateError(JobExecutionError, ValueError):
-    """What the body has set cannot be stored; the job is marked failed."""
+    """The values that the body has set cannot be stored; the job is marked failed."""
 
 
 class UnknownJobError(MainspringError, ValueError, LookupError):

@@ -1,4 +1,4 @@
-"""Fire every so many years, months, weeks or days, at a fixed time of day."""
+"""Fire every few years, months, weeks or days, at a fixed time of day."""
 
 from __future__ import annotations
 

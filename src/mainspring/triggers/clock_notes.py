@@ -50,7 +50,7 @@ def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> 
 
 
 def fire_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
-    """Return what there is to say of a fire: what a clock change does to it, or that fires before it are excluded."""
+    """Return the note on a fire: what a clock change does to it, or that fires before it are excluded."""
     note = clock_note(trigger, fire, previous)
     if note is not None or previous is None or not isinstance(trigger, ExcludingTrigger):
         return note

@@ -16,7 +16,7 @@ __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
 
 _MOST_CANDIDATES: Final = 10_000
 _HORIZON_US: Final = 100 * 366 * DAY
-"""An `and` concludes that its triggers never meet when so many fires, or so long a time, brought no agreement."""
+"""An `and` concludes that its triggers never meet after this many fires, or this long a time, without agreement."""
 _MOST_LOOKS: Final = 100_000
 """Looks at single triggers that counting the overdue fires of an `and` may cost."""
 

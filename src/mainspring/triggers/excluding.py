@@ -15,9 +15,9 @@ from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
 __all__ = ["ExcludingTrigger", "excluding", "is_all_excluded", "like", "plain_trigger"]
 
 _MOST_LOOKS: Final = 10_000
-"""Conclude that a trigger fires no more when so many stretches of excluded time in a row held all its fires."""
+"""Conclude that a trigger fires no more when all its fires lie in this many stretches of excluded time in a row."""
 _MOST_STRETCHES: Final = 5_000
-"""Count overdue fires exactly over so many stretches of time between exclusions."""
+"""Count overdue fires exactly over this many stretches of time between exclusions."""
 _WALLS_LOOKED_AT: Final = 100
 
 

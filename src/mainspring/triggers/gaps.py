@@ -1,4 +1,4 @@
-"""Which times of the local clock a fire stands for that a change of the clock has moved."""
+"""Find the times of the local clock that a fire stands for after a change of the clock has moved it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.app.declaring import habits
+from mainspring.app.declaring.task import OPTIONS, Task
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import OPTIONS, Task
 
 
 @pytest.fixture

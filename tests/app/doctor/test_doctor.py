@@ -15,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
-from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose, duration
+from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose
 from mainspring.cli import main
+from mainspring.core.insight.wording import duration
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.health import enforce
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from mainspring.django.conf import read
 from mainspring.django.management.commands.qcluster import cluster_settings
 from mainspring.django.tasks import async_task, result
 from tests.django.conftest import added_database
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # a process of its own, which a loaded machine starts slowly
 
@@ -67,13 +66,6 @@ def test_in_a_test_the_queue_is_executed_in_its_own_transaction() -> None:
         call_command("qcluster")
 
 
-def wait_until(fact: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not fact():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_named_cluster_serves_its_queue_and_starts_again_when_a_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +86,7 @@ def test_a_named_cluster_serves_its_queue_and_starts_again_when_a_file_changes(
         try:
             assert ask.enqueue().result(timeout=PATIENCE_SECONDS) == "old"
             (tmp_path / "answers.py").write_text("def answer(): return 'a newer one'\n")
-            wait_until(lambda: ask.enqueue().result(timeout=PATIENCE_SECONDS) == "a newer one")
+            until(lambda: ask.enqueue().result(timeout=PATIENCE_SECONDS) == "a newer one")
         finally:
             process.send_signal(signal.SIGTERM)
             code = process.wait(PATIENCE_SECONDS)

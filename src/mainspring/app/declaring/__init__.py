@@ -1,1 +1,1 @@
-"""The signature of a task, as an app reads it: the parameters that workers provide, and the types of the others."""
+"""What the code of a user declares: tasks with their options and signatures, resources, schedules."""

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mainspring.app.declaring.annotations import hints_of
-from mainspring.core.references import get_callable_name, iscoroutinefunction_partial
+from mainspring.core.references import get_callable_name, iscoroutinefunction_partial, parameters_of
 from mainspring.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...]
         circle = " -> ".join(map(get_callable_name, (*path[path.index(func) :], func)))
         raise ConfigurationError(f"these providers need each other: {circle}")
     needed = _needs_of(func)
-    for name, parameter in _parameters(func).items():
+    for name, parameter in parameters_of(func).items():
         fits = parameter.default is not parameter.empty or parameter.kind in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
@@ -102,7 +102,7 @@ def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...]
 def inject(func: Callable[..., Any], lifespan: Lifespan) -> Callable[..., Any]:
     """Return a function that gets its needs by itself; the function as it is if it needs nothing.
 
-    The signature of the new function leaves them out. Who calls it may give them nevertheless, as a test does.
+    The signature of the new function leaves them out. A caller may give them nevertheless, as a test does.
     """
     needed = _needs_of(func)
     if not needed:
@@ -197,16 +197,9 @@ async def enter_async(
     return value
 
 
-def _parameters(func: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(func).parameters
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return {}
-
-
 def _needs_of(func: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """Return the providers of the parameters that are marked."""
-    parameters = _parameters(func)
+    parameters = parameters_of(func)
     marked = {name: each.default for name, each in parameters.items() if isinstance(each.default, Need)}
     for name, hint in hints_of(func).items():
         if name not in parameters:

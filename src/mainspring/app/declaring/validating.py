@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.app.declaring.annotations import hints_of
-from mainspring.core.references import get_callable_name
+from mainspring.core.references import get_callable_name, parameters_of
 from mainspring.core.waiting.placeholders import placeholders_in
 from mainspring.errors import ConfigurationError, InvalidArguments
 
@@ -89,7 +89,7 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
     """
     if validate is False:
         return None
-    parameters = _parameters(func)
+    parameters = parameters_of(func)
     checks: dict[str, Check] = {}
     for name, hint in hints_of(func).items():
         if name not in parameters or hint is Any:
@@ -109,13 +109,6 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
     return Validator(func, checks) if checks else None
 
 
-def _parameters(func: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(func).parameters
-    except (TypeError, ValueError):
-        return {}
-
-
 def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
     """Yield the types of a user's that an annotation names, those of the fields of a model included."""
     seen = set() if seen is None else seen
@@ -132,7 +125,7 @@ def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
 
 
 def _is_model(cls: Any) -> bool:
-    pydantic: Any = sys.modules.get("pydantic")  # imported by whoever made the class
+    pydantic: Any = sys.modules.get("pydantic")  # the code that made the class has imported it
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 

@@ -12,12 +12,12 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session, scoped_session
 
+from mainspring.app.declaring.task import TaskCall
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.flows.flow import Flow, Flows
 from mainspring.app.flows.shapes import Shapes
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import TaskCall
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import Answers, JobStore
 from mainspring.node.run_events import RunEvents

@@ -24,7 +24,7 @@ def cancel_flow(runs: Runs, flow_id: str) -> int:
     number = runs.count(status=UNFINISHED, group=flow_id)
     marker = runs.store.get_runs([marker_id(flow_id)])[0]
     if marker is not None and marker.status in WAITING:
-        runs.cancel_waiting([marker])  # first, so that nothing of the flow starts any more
+        runs.cancel_waiting([marker])  # first, so that no run of the flow starts any more
     for _ in range(LOOKS):
         waiting = list(runs.iterate(status=WAITING, group=flow_id))
         running = [run.id for run in runs.iterate(status=Status.RUNNING, group=flow_id) if not run.cancelling]

@@ -30,7 +30,7 @@ class Bridging:
         if landing.status in FINAL:
             return
         if before is None:
-            raise RunNotFound(before_id, "its end can no longer be told to what comes after it")
+            raise RunNotFound(before_id, "so the runs that come after it cannot learn how it ended")
         if before.status not in FINAL:  # somebody has sent it back
             raise Retry(1.0, f"{before_id} goes on", counted=False)
         answers = store.settle([store.pack_outcome(landed(landing, before, self._app_store.now()))])

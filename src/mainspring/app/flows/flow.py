@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
+from mainspring.app.declaring.task import TaskCall
 from mainspring.app.enqueuing.enqueue import Calls
 from mainspring.app.flows.acting import cancel_flow, retry_flow
 from mainspring.app.flows.shapes import all_inline, refuse_options
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import TaskCall
 from mainspring.app.runs import Runs
 from mainspring.core.ids import check_run_id, check_text, pin
 from mainspring.core.run import FINAL, UNFINISHED, Call, Run, Status
@@ -198,12 +198,15 @@ class Flows:
         return self._runs()
 
     def new(self, name: str | None = None, *, shard: str | None = None) -> Flow:
-        """Return a flow to add calls to."""
+        """Make a flow: `with app.flow() as flow: flow.add(...)` stores all calls of the block together, or none.
+
+        The name is the id of the flow. A flow with a name that the store knows is not stored again.
+        """
         flow_id = new_run_id() if name is None else check_run_id(_check_name(name))
         return Flow(flow_id if shard is None else pin(shard, flow_id), self, named=name is not None)
 
     def get(self, flow_id: str) -> Flow:
-        """Return the flow with this id; raise RunNotFound if the store has no run of it."""
+        """Return a flow by its id; raise RunNotFound if the store has no run of it."""
         if not self.runs.count(group=flow_id):
             raise RunNotFound(flow_id, "no run of such a flow is there")
         return Flow(flow_id, self)

@@ -23,7 +23,7 @@ LOOK_PAUSE_SECONDS: Final = 0.01
 """Look again so often, so soon, if a node has claimed a refused run and is about to cancel it."""
 
 FEW_STEPS: Final = 10
-"""After so many steps back from a refused run, read the rest of its flow at once."""
+"""After this many steps back from a refused run, read the rest of its flow at once."""
 
 _REFUSED: Final = (*WAITING, Status.RUNNING, Status.CANCELLED)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from mainspring.app.declaring.task import TaskCall
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import TaskCall
 from mainspring.core.run import Call, Run
 from mainspring.core.waiting.flows import COLLECT_TASK, part_id
 from mainspring.core.waiting.placeholders import OUTCOME, RESULT, Placeholder, put_previous, with_inputs

@@ -50,7 +50,7 @@ class FlowWriter:
         atomic = self._atomic or (transactions is not None and transactions.covers_runs())
         if atomic:
             return self._write_joined(flow_id, runs, keyed)
-        # A flow may need several writes, of which each needs the answer to the one before.
+        # A flow may need several writes, and each needs the answer to the one before.
         if transactions is not None and transactions.defer(lambda: self._write(flow_id, runs, keyed)):
             return None
         return self._write(flow_id, runs, keyed)

@@ -141,7 +141,7 @@ class Bulk:
         self._idle.set()
 
     def notes(self) -> dict[str, Any]:
-        """Return how far it has come, for whoever may have to go on."""
+        """Return its progress, for the process that may have to go on."""
         return {"looked_at": self.looked_at, "changed": self.changed, "left": dict(self.left)}
 
     def take(self, run: Run | None) -> None:
@@ -309,7 +309,7 @@ class BulkActions:
             try:
                 state = self._change(bulk, run)
             except (LostBulk, StoreUnavailable, OSError) as error:
-                with self._lock:  # whoever asks now asks the store
+                with self._lock:  # from now on, questions go to the store
                     self._bulks.pop(bulk.id, None)
                 bulk.leave()
                 if not isinstance(error, LostBulk):

@@ -1,6 +1,6 @@
 """Carry out an action on many runs. The action is a run of its own, in a queue that no worker serves.
 
-So it has a lease, and whoever holds it notes how far it has come. If that process ends, a node takes the run over and
+So it has a lease, and its holder notes how far it has come. If that process ends, a node takes the run over and
 goes on behind the last note. A run that was changed after that note is met again: it counts as left, not as changed.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -29,8 +28,8 @@ class Changes(NamedTuple):
 class ChangeWatch:
     """Tells what has changed in an app's store."""
 
-    def __init__(self, app: Mainspring, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._app, self._sleep = app, sleep
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
 
     def changes(self, cursor: str = "", timeout: float = 0.0) -> Changes:
         """Return which kinds of things have changed since `cursor`; wait up to `timeout` seconds for a change.
@@ -48,7 +47,7 @@ class ChangeWatch:
             left = deadline - time.monotonic()
             if kinds or left <= 0:
                 return Changes(".".join(now), kinds)
-            self._sleep(min(left, LOOK_SECONDS))
+            time.sleep(min(left, LOOK_SECONDS))
 
 
 def _prints(app: Mainspring) -> tuple[str, ...]:

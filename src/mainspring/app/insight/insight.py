@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from mainspring.app.declaring.task import job_id_of
 from mainspring.app.handle import RunHandle
 from mainspring.app.insight.gathering import RUNS_NAMED, Gatherer, KnownFacts, recent_runs
-from mainspring.app.registry import job_id_of
 from mainspring.core.insight.explanation import Explanation, Scene
 from mainspring.core.insight.health import JobHealth, health_of, usual_duration
 from mainspring.core.insight.runs import explain_run

@@ -37,7 +37,7 @@ ARRIVING_AT: Final = to_us(datetime(2200, 1, 2, tzinfo=UTC))
 MOVED: Final = "moved to another store"
 """The reason of a run that was cancelled here because it waits elsewhere."""
 KEPT_SECONDS: Final = 7 * 86_400.0
-"""How long the source keeps the record of a run that was moved, for those who ask for it there."""
+"""The source keeps the record of a moved run this long, for people who ask for it there."""
 _HELD: Final = "is being moved to another store, due "
 
 

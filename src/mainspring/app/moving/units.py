@@ -46,7 +46,7 @@ class Unit:
         return ""
 
     def is_frozen(self, now_read: Sequence[Run | None]) -> bool:
-        """Return True if nothing of it can start at the source, by its records as they were read after the hold."""
+        """Return True if none of its runs can start at the source, by the records that were read after the hold."""
         return all(
             new is not None
             and new.followed == old.followed

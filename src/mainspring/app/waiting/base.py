@@ -1,4 +1,4 @@
-"""What every wait has in common: a time-out, and patience with a store that is away.
+"""The base of all waits: a time-out, and patience with a store that is away.
 
 A waiter asks the store alone (`look`), or together with all others of its process: the hub (`hub.py`) takes the
 questions of all waiters and asks them in one call. A waiter yields its questions, so that both ways share every line.
@@ -94,5 +94,5 @@ class BaseWaiter(ABC):
         """Say what has not come about in time."""
 
     def _describe(self, store: JobStore) -> str:
-        """Say what has not come about in time, and why as far as the store can tell."""
+        """Say what did not happen in time, and why if the store can tell."""
         return self._unended()

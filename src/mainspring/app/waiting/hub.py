@@ -37,7 +37,7 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 UNTOLD_PAUSE_SECONDS: Final = 0.1
 """Look at least this often after an end was found without a message: there may be none, as behind a pooler."""
 LONGEST_GAP_SECONDS: Final = 0.1
-"""Leave up to this much time between looks that find nothing, although ends are told: other runs end all the time."""
+"""Leave up to this much time between looks that find nothing while the store reports ends: those of other runs."""
 FIRST_GAP_SECONDS: Final = 0.002
 LINGER_SECONDS: Final = 5.0
 """Listen for this long after the last waiter has left: the next one is then told at once."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
-from mainspring.core.waiting.results import result_of
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
@@ -19,7 +18,7 @@ from mainspring.jobstores.finding import FIND_PAGE_RUNS
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
 
-__all__ = ["Waiter", "result_of", "warn"]
+__all__ = ["Waiter", "warn"]
 
 FIRST_PAGE_RUNS: Final = 50
 """Look at this many runs first, and at the others when these have ended."""
@@ -148,7 +147,7 @@ def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
 
 
 class QueueService:
-    """Which queues a living worker serves and which are paused, read once and only if it matters."""
+    """The queues that a living worker serves and those that are paused, read once and only if it matters."""
 
     def __init__(self, store: JobStore) -> None:
         self.store = store

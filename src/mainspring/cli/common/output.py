@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import duration, took
 
 __all__ = ["Column", "ago", "echo", "fields", "length", "print_json", "table", "with_progress"]
 
@@ -143,11 +143,7 @@ def ago(us: int) -> str:
 
 def length(seconds: float | None) -> str:
     """Return how long something took."""
-    if seconds is None:
-        return ""
-    if seconds < 0.1:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 10 else duration(round(seconds * 1e6))
+    return "" if seconds is None else took(round(seconds * 1e6))
 
 
 def with_progress(items: Sequence[Item], label: str) -> Iterator[Item]:

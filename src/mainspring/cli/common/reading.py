@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -12,13 +11,13 @@ import click
 
 from mainspring.cli.common.target import USAGE, CommandFailed, command
 from mainspring.core.instants import from_us
-from mainspring.core.quantities import read_seconds
+from mainspring.core.quantities import read_seconds, read_value
 from mainspring.errors import TaskNotFound, near
 from mainspring.triggers.zones import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = [
@@ -66,19 +65,12 @@ def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
     for word in words:
         named = _NAMED.fullmatch(word)
         if named is None:
-            args.append(_value(word))
+            args.append(read_value(word))
         elif named[1] in kwargs:
             raise CommandFailed(f"{named[1]} is given twice", code=USAGE)
         else:
-            kwargs[named[1]] = _value(named[2])
+            kwargs[named[1]] = read_value(named[2])
     return args, kwargs
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def find_task(app: Mainspring, name: str) -> Task[..., Any]:
@@ -229,8 +221,8 @@ def policy_options(func: Callback) -> Callback:
             click.option("-q", "--queue", default=None, help="Its queue; the task's by default."),
             click.option("--priority", type=click.IntRange(-100, 100), default=None, help="From -100 to 100."),
             click.option("--retries", type=click.IntRange(0), default=None, help="Tries after a failure."),
-            click.option("--run-timeout", type=Length(), default=None, help="Stop a run after so long."),
-            click.option("--retention", type=Length(), default=None, help="Keep an ended run for so long."),
+            click.option("--run-timeout", type=Length(), default=None, help="Stop a run after this long."),
+            click.option("--retention", type=Length(), default=None, help="Keep an ended run this long."),
         )
     ):
         func = option(func)

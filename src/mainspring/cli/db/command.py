@@ -59,7 +59,7 @@ def check(as_json: bool, where: str | None, name: str) -> None:
 
 
 def _examine(app: Mainspring) -> dict[str, Any]:
-    """Read what there is to say of a store, and what is wrong with it."""
+    """Read the facts about a store, and what is wrong with it."""
     mismatch = _mismatch(app)
     if mismatch:
         return _nothing() | {"problems": [mismatch]}

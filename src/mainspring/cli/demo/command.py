@@ -45,7 +45,7 @@ _NEXT: Final = (
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="End by itself after so many seconds.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="End after this many seconds.")
 @click.option("--dashboard/--no-dashboard", default=True, help="Serve the dashboard, too, if it is installed.")
 def demo(seconds: float | None, dashboard: bool) -> None:
     """Watch a small shop at work, in one process on SQLite; Ctrl-C ends it.
@@ -110,7 +110,7 @@ def _wait(end: float | None) -> None:
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """Write the log to stdout meanwhile: here it is what there is to see."""
+    """Write the log to stdout meanwhile: the log is the show."""
     from mainspring.cluster.log_output import TextFormatter
 
     handler = logging.StreamHandler(sys.stdout)

@@ -20,7 +20,7 @@ from mainspring.errors import MainspringError
 from mainspring.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
-    from mainspring.app.registry import Task
+    from mainspring.app.declaring.task import Task
     from mainspring.core.job import Job
 
 __all__ = ["adopt", "backfill", "diff", "export", "import_"]

@@ -161,7 +161,7 @@ def edit(
     name: str,
     **options: Any,
 ) -> None:
-    """Change a job: when it fires, what it calls, how its runs are executed. What is not named stays.
+    """Change a job: when it fires, what it calls, how its runs are executed. Everything else stays.
 
     Arguments replace all that the job has, and --exclude all that it excludes; --exclude none removes that. A job that
     is declared in code is reset when its declaration changes.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.target import USAGE, CommandFailed, command
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import masked
 from mainspring.errors import JobLookupError

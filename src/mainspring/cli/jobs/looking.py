@@ -81,7 +81,7 @@ def _row(app: Mainspring, job: Job, health: JobHealth, now: int) -> list[str]:
 
 
 def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
-    """Return what there is to see of a job, with secrets masked."""
+    """Return a job as data, with secrets masked."""
     return {
         "id": job.id,
         "name": job.name,
@@ -151,7 +151,7 @@ def _run_to_json(run: RunView) -> dict[str, Any]:
 
 
 def _fire_row(fire: Fire, now: int) -> tuple[str, str]:
-    """Return when a fire is due, and what there is to say of it."""
+    """Return when a fire is due, and the note about it."""
     late = now - to_us(fire.at)
     notes = [f"overdue by {duration(late)}"] if late >= 0 else []
     notes += [] if fire.note is None else [fire.note.text]

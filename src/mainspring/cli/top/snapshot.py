@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.app.doctor import duration
 from mainspring.cli.common.output import ago, length
 from mainspring.cli.jobs.group import next_time
+from mainspring.cli.queues import queue_cells, queues_data
 from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
+from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import without_password
-from mainspring.core.run import HELD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what it is about, and its cells; `state` says what keys can do to it, `data` is it for programs."""
+    """One line with its cells; `id` is its subject, `state` says what keys can do to it, `data` is it for programs."""
 
     id: str
     cells: tuple[str, ...]
@@ -60,12 +60,11 @@ class Snapshot:
 
 
 def take(app: Mainspring) -> Snapshot:
-    """Read what there is to see."""
+    """Read the rows of all sections."""
     now = app.now()
     nodes = app.nodes()
-    served = {queue for node in nodes if node.state != "silent" for queue in node.queues}
     rows = {
-        "queues": _queues(app, served, now),
+        "queues": _queues(app, nodes, now),
         "jobs": _jobs(app, now),
         "nodes": [_node(node, now) for node in sorted(nodes, key=lambda node: (node.host, node.pid))],
         "runs": [_run(app, run, now) for run in _last_runs(app)],
@@ -79,30 +78,11 @@ def _title(app: Mainspring, now: int) -> str:
     return f"{store}  {from_us(now).astimezone(app.timezone):%H:%M:%S}  {ended}"
 
 
-def _queues(app: Mainspring, served: set[str], now: int) -> list[Row]:
+def _queues(app: Mainspring, nodes: Sequence[NodeInfo], now: int) -> list[Row]:
     rows = []
-    for queue in app.queues():
-        state = (
-            "paused"
-            if queue.paused
-            else "served"
-            if queue.name in served
-            else "held"
-            if queue.name.startswith(HELD_PREFIX)
-            else "unserved"
-        )
-        oldest = "" if queue.oldest_at is None else duration(max(0, now - queue.oldest_at))
-        numbers = (f"{number:,}" for number in (queue.waiting, queue.delayed, queue.blocked, queue.running))
-        data = {
-            "name": queue.name,
-            "state": state,
-            "waiting": queue.waiting,
-            "delayed": queue.delayed,
-            "blocked": queue.blocked,
-            "running": queue.running,
-            "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
-        }
-        rows.append(Row(queue.name, (queue.name, state, *numbers, oldest), state, data))
+    for data in queues_data(app, nodes, now):
+        *cells, _, oldest = queue_cells(data)
+        rows.append(Row(data["name"], (*cells, oldest), data["state"], data))
     return rows
 
 

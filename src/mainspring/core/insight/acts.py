@@ -1,4 +1,4 @@
-"""What people did: who paused, cancelled, retried or removed what, when and why. Pure."""
+"""Acts of people: who paused, cancelled, retried or removed what, when and why. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: who is told of which change of a job's health, once for the whole fleet. Pure.
+"""Alerts: tell people of changes in a job's health, once for the whole fleet. Pure.
 
 An alert is a run whose id derives from the alert before it. So nodes that see the same change make the same run, and
 the store keeps one of them.
@@ -27,9 +27,9 @@ ALERTS_QUEUE: Final = ".mainspring-alerts"
 ALERTS_GROUP: Final = "mainspring:alerts"
 ALERT_TASK: Final = "mainspring:alert"
 KEEP_SECONDS: Final = 90 * 86_400.0
-"""Keep an alert for so long: the next one of its job refers to it."""
+"""Keep an alert this long: the next one of its job refers to it."""
 TOLD: Final = (JobState.LATE, JobState.DOWN, JobState.UP)
-"""The states that people can be told of."""
+"""The states that raise an alert."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told: a function that is called with each alert, for some jobs and some states."""
+    """A function to call with each alert, for some jobs and some states."""
 
     name: str
     call: Callable[[Alert], Any]
@@ -75,7 +75,7 @@ class LastAlert(NamedTuple):
 
 
 def is_wanted(target: AlertTarget, job_id: str, state: JobState, last: LastAlert | None) -> bool:
-    """Return True if a target is to be told of a state: the first trouble, worse trouble, or the end of it."""
+    """Return True if a target should hear of a state: the first trouble, worse trouble, or the end of it."""
     if state not in target.on or not any(fnmatchcase(job_id, pattern) for pattern in target.jobs):
         return False
     if last is None:

@@ -50,7 +50,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def about(self) -> str:
-        """What it is about: the kind and the id, or how many there are and the first of them."""
+        """The subject: the kind and the id, or how many there are and the first of them."""
         if len(self.ids) < 2:
             return f"{self.kind} {self.id!r}"
         first = ", ".join(repr(each) for each in self.ids[:FIRST_NAMED])
@@ -103,7 +103,7 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredecessorFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run comes after: how many runs there are, how many have not ended, and one that has not or that failed."""
+    """The runs that a run comes after: how many, how many have not ended, and one that has not ended or failed."""
 
     total: int = 0
     waits: int = 0

@@ -7,7 +7,6 @@ kept at three levels at once, so nothing has to be summed up later: deleting old
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +30,6 @@ __all__ = [
     "Spread",
     "Tally",
     "add_cells",
-    "bucket_of",
     "level_for",
     "oldest_kept",
     "pack_cells",
@@ -44,11 +42,11 @@ HOUR_US: Final = 60 * MINUTE_US
 DAY_US: Final = 24 * HOUR_US
 
 EVENTS: Final = ("added", "started", "succeeded", "failed", "retried", "cancelled", "missed", "interrupted")
-"""What is counted."""
+"""The names of the counters."""
 BUCKETS: Final = tuple(int(SECOND * 0.001 * 2.2**number) for number in range(19))
 """The upper bounds of the first nineteen of the twenty buckets of a histogram: from 1 ms to about 24 minutes."""
 KINDS: Final = ("all", "queue", "task", "job", "error", "lost")
-"""What a tally can be about; the only name of the kind `all` is empty.
+"""The kinds of subjects of a tally; the only name of the kind `all` is empty.
 
 Of an error the name is its type and its place, as `failures.name_of` writes it; what is lost is a node. Stores keep the
 place of a kind in this list, so new kinds come last.
@@ -120,11 +118,6 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
                 return low + int((BUCKETS[place] - low) * (wanted - seen) / number)
             seen += number
         return BUCKETS[-1]
-
-
-def bucket_of(length: int) -> int:
-    """Return the bucket of a length."""
-    return bisect_left(BUCKETS, length)
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
@@ -206,7 +199,7 @@ def _add_tally(line: list[list[int] | None], tally: Tally, since: int, until: in
 
 
 class MetricSeries(NamedTuple):
-    """What was counted in each step from `since` on, by name; a single subject has an empty name or its own."""
+    """The counts of each step from `since` on, by name; a single subject has an empty name or its own."""
 
     since: int
     step: int

@@ -1,4 +1,4 @@
-"""How one run is told in a line: its status, its call, how long it took, what there is to say of it. Pure."""
+"""Describe a run in one line: its status, its call, how long it took, and a remark. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def waited_of(run: RunView, now: int) -> float | None:
 
 
 def says(run: RunView) -> str:
-    """Return what there is to say of a run: its last error, its reason, its progress."""
+    """Return the remark about a run: its last error, its reason or its progress."""
     if run.status is not Status.SUCCEEDED and run.errors:
         return str(run.errors[-1])
     if run.reason:

@@ -1,4 +1,4 @@
-"""What happened to a run: each start and each wait between them, with its length and its cause. Pure."""
+"""The story of a run: each start and each wait between them, with its length and its cause. Pure."""
 
 from __future__ import annotations
 

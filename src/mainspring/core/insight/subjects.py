@@ -152,7 +152,7 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
 
 
 def explain_unknown(name: str, hint: str, kept_seconds: float) -> Explanation:
-    """Say that there is nothing of a name: it may never have been, or it is kept no longer."""
+    """Say that nothing has this name: it may never have existed, or its record is gone."""
     sentence = (
         f"There is no run, job, queue or node called {name!r} here{hint or '.'} A run that has ended is kept for "
         f"{duration(int(kept_seconds * SECOND))} unless its task says otherwise, and a job until its last fire."
@@ -189,7 +189,7 @@ def explain_uncallable_runs(task: str, runs: Sequence[Run], scene: Scene) -> Exp
 
 
 _PRESSING: Final = ("broken", "down", "unserved", "silent", "late", "failed", "paused")
-"""What needs a person, the most pressing first."""
+"""The problems that need a person, the most pressing first."""
 
 
 def explain_system(

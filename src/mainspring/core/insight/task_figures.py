@@ -1,4 +1,4 @@
-"""What each task costs: how often it ran, how long it took, how often it failed. Pure."""
+"""The cost of each task: how often it ran, how long it took, how often it failed. Pure."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def several(number: int, one: str, many: str = "") -> str:
 
 
 def held_runs(waiting: int, delayed: int) -> str:
-    """Return what a queue holds: `12 runs waiting and 3 for later`, and nothing of what there is none."""
+    """Return the contents of a queue: `12 runs waiting and 3 for later`; a part that is empty is left out."""
     if not delayed:
         return f"{several(waiting, 'run')} waiting"
     return (

@@ -1,4 +1,4 @@
-"""What differs between a schedule as the code declares it and as it is stored, field by field. Pure."""
+"""Compare a schedule as the code declares it with the stored one, field by field. Pure."""
 
 from __future__ import annotations
 

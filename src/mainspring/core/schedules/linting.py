@@ -1,4 +1,4 @@
-"""What looks like a mistake in a schedule, before it bites. Pure."""
+"""Find what looks like a mistake in a schedule, before it bites. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YEAR_US: Final = 366 * 86_400 * SECOND
 FIRES_LINTED: Final = 40
 """Fires around a change of the clock that the linter looks at: enough for whatever does not fire every few minutes."""
 CROWD: Final = 10
-"""So many jobs at the same instant are worth a word."""
+"""Warn of this many jobs at the same instant."""
 
 
 _OVERLAPPING: Final = {
@@ -31,11 +31,11 @@ _OVERLAPPING: Final = {
     "queue": "wait ever longer, since overlap is queue",
     "cancel_other": "cancel the runs before them, since overlap is cancel_other",
 }
-"""What fires do that come faster than their runs end."""
+"""The effect of fires that come faster than their runs end."""
 
 
 class ScheduleIssue(NamedTuple):
-    """What looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `stale`, `short` or `crowd`."""
+    """Something that looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `stale`, `short` or `crowd`."""
 
     kind: str
     text: str
@@ -53,7 +53,7 @@ def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> list[Sc
     """Return what looks wrong with one schedule in the year ahead; nothing for a trigger of the user's that fails."""
     try:
         return list(_issues(job, now, usual_seconds))
-    except Exception:  # whoever fires the job tells of it
+    except Exception:  # firing the job reports it
         return []
 
 
@@ -80,7 +80,7 @@ def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[Schedul
 
 
 def _exclusion_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
-    """Yield that excluded dates are over: whoever listed the holidays of a year wants those of the next one, too."""
+    """Yield that excluded dates are over: a list of this year's holidays should go on with those of the next year."""
     if not isinstance(trigger, ExcludingTrigger):
         return
     last = trigger.exclude.last_date()

@@ -1,4 +1,4 @@
-"""What schedules would do, before they do it: how often they fire, where they overlap, what the clock does. Pure."""
+"""Simulate schedules: how often they would fire, where they would overlap, what the clock does. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MINUTE_US: Final = 60 * SECOND
 
 
 class JobForecast(NamedTuple):
-    """What one job would do: `fires` in the time that is looked at, the first and the last of them."""
+    """The simulation of one job: its `fires` in the time that is looked at, the first and the last of them."""
 
     job_id: str
     words: str
@@ -75,7 +75,7 @@ class BusyMinute(NamedTuple):
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
-    """What would fire between two moments."""
+    """The fires between two moments."""
 
     since: datetime
     until: datetime

@@ -1,4 +1,4 @@
-"""What will fire: the next fires of a job with what the clock does to them, of many jobs in one order, and as load.
+"""Coming fires: those of a job with what the clock does to them, those of many jobs in one order, and as load.
 
 Pure: jobs and instants in, fires out.
 """
@@ -33,7 +33,7 @@ class Fire(NamedTuple):
 
 
 class LoadStep(NamedTuple):
-    """What is expected from `at` on, for one step: how many fires, and how many slots they keep busy on average."""
+    """The expected load of one step from `at` on: how many fires, and how many slots they keep busy on average."""
 
     at: datetime
     fires: int
@@ -108,7 +108,7 @@ def expected_load(
 def _counted(job: Job, since: int, until: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield the fires of a job, each with how many it stands for.
 
-    A job that fires every second has 86,400 fires in a day. Of a step with very many, the first show how dense.
+    A job that fires every second has 86,400 fires in a day. In a step with very many, the first ones stand for all.
     """
     at = job.nominal if job.nominal is not None and job.nominal >= since else job.trigger.first_fire(since)
     while at is not None and at < until:

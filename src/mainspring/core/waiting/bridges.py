@@ -2,7 +2,7 @@
 
 No write covers both ends. So the edge becomes a bridge: a run behind the predecessor, which ends another run before the
 successor as the predecessor has ended. That one, the landing, waits in the queue of signals, which no node serves. A
-bridge that dies anywhere is executed again by whoever gets its lease, and a landing ends once.
+bridge that dies anywhere is executed again by the node that gets its lease, and a landing ends once.
 """
 
 from __future__ import annotations

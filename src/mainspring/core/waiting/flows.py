@@ -4,7 +4,7 @@ A flow is a group of runs that are stored together. Each run comes after runs th
 
 A store takes a bounded number of runs in one write, and of edges at one run. So a wide fan gets joins in between, runs
 that do nothing. A flow that needs several writes gets a marker: a run in a queue that no node serves. The runs that
-would start first come after it. It is settled last, so nothing of a flow starts before all of it is stored.
+would start first come after it. It is settled last, so no run of a flow starts before all of it is stored.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def flow_of(run_id: str) -> str:
 
 
 def is_helper(run: Run) -> bool:
-    """Return True for a marker or a join, which are no part of what somebody asked for."""
+    """Return True for a marker or a join, which nobody has asked for."""
     return run.call.task_name in (MARKER_TASK, JOIN_TASK)
 
 

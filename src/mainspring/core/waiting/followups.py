@@ -1,6 +1,6 @@
 """The hook of a run: a run of its own that comes after it, however it ends. Pure.
 
-Whoever adds a run adds its hook with it. So whoever ends the run, the hook follows.
+A run and its hook are added together. So the hook follows, whichever node ends the run.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def finished_run(run: Run) -> FinishedRun:
 
 
 def hook_of(run: Run) -> Run | None:
-    """Return the hook of a run that is added or sent back; it is told of each end of the run, so it has a number."""
+    """Return the hook of a run that is added or sent back; it hears of each end of the run, so it has a number."""
     hook = run.policy.hook
     if hook is None:
         return None

@@ -1,4 +1,4 @@
-"""Gates: at most so many runs of a key at once, or so many in a time. Pure: a store counts and keeps the state.
+"""Gates: limits on the runs of a key, at once or in a time. Pure: a store counts and keeps the state.
 
 A run names one gate and carries its limit as text. A slot is a running run of the gate, so none can leak. A rate is
 kept by the generic cell rate algorithm: `tat` is the instant at which the next start is due if all start evenly.
@@ -54,7 +54,7 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
 
 
 class GateState(msgspec.Struct, gc=False):
-    """What a store keeps of a gate: the number that somebody has set for all its runs, and the state of its rate."""
+    """The state of a gate in a store: the number that somebody has set for all its runs, and the state of its rate."""
 
     allowed: int | None = None
     tat: int = 0

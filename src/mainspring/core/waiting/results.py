@@ -1,4 +1,4 @@
-"""What a finished run gives to those who asked for it: its result, or an error. Pure."""
+"""Turn a finished run into its result or an error, for those who wait for it. Pure."""
 
 from __future__ import annotations
 

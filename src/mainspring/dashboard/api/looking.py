@@ -8,7 +8,6 @@ from typing import Any, Final
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.job import Job
 from mainspring.core.quantities import read_seconds
-from mainspring.core.run_view import RunView
 from mainspring.dashboard.api.plain import (
     act_data,
     error_data,
@@ -209,8 +208,3 @@ def bulk(asked: ApiRequest) -> dict[str, Any]:
     if found is None:
         raise NoSuchThing("bulk", asked.params["id"])
     return dict(plain(found.to_dict()))
-
-
-def exported(asked: ApiRequest, run: RunView) -> dict[str, Any]:
-    """Return a run as an export has it."""
-    return run_data(asked.app, run, asked.now)

@@ -20,17 +20,14 @@ __all__ = [
     "Series",
     "Step",
     "axis_label",
-    "bars",
     "durations",
     "heat",
-    "in_out",
+    "line",
     "lines",
-    "meter",
     "per_cent",
+    "rect",
     "round_top",
-    "slots",
-    "spark",
-    "strip",
+    "svg",
     "up_and_down",
     "y_axis",
 ]
@@ -100,7 +97,8 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def _svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], width: str = "") -> Markup:
+def svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], width: str = "") -> Markup:
+    """Return a drawing; without a label it is hidden from screen readers."""
     size = Markup(' width="{}"').format(width) if width else ""
     inside = Markup("").join(parts)
     name = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
@@ -109,7 +107,8 @@ def _svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], wid
     return Markup('<svg class="{}" height="{}"{} {}>{}</svg>').format(cls, f"{height:g}", size, name, inside)
 
 
-def _rect(cls: str, x: str, y: float, width: str, height: float, round_by: float = 0) -> Markup:
+def rect(cls: str, x: str, y: float, width: str, height: float, round_by: float = 0) -> Markup:
+    """Return a rectangle."""
     corner = f' rx="{round_by:g}"' if round_by else ""
     return Markup(
         f'<rect class="{cls}" x="{x}" y="{round(y, 1):g}" width="{width}" height="{round(height, 1):g}"{corner}/>'
@@ -122,7 +121,8 @@ def _hit(x: float, width: float, height: float, tip: str, y: float = 0) -> Marku
     return Markup(box) + Markup(' data-tip="{}"/>').format(tip)
 
 
-def _line(cls: str, x1: str, x2: str, y1: float, y2: float) -> Markup:
+def line(cls: str, x1: str, x2: str, y1: float, y2: float) -> Markup:
+    """Return a line."""
     return Markup(f'<line class="{cls}" x1="{x1}" x2="{x2}" y1="{y1:g}" y2="{y2:g}"/>')
 
 
@@ -131,7 +131,7 @@ def y_axis(width: int, height: float, labels: Sequence[tuple[float, str]]) -> Ma
     texts = [
         Markup('<text class="end" x="{}" y="{}">{}</text>').format(width, f"{y + 4:.0f}", text) for y, text in labels
     ]
-    return _svg("yax", height, "", texts, str(width))
+    return svg("yax", height, "", texts, str(width))
 
 
 def plot(axis: Markup, chart: Markup) -> Markup:
@@ -140,7 +140,7 @@ def plot(axis: Markup, chart: Markup) -> Markup:
 
 
 def up_and_down(
-    steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36, unit: str = ""
+    steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36
 ) -> Markup:
     """Draw what succeeded upwards and what failed downwards, each on its own scale, at most some hundred bars."""
     gap, base = 4, up + 10
@@ -150,19 +150,19 @@ def up_and_down(
     parts: list[Markup] = []
     for share in (1,) if up < LOW or (top % 2 and top % 3) else (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
         y = base - share * up
-        parts.append(_line("gl", "0", "100%", round(y), round(y)))
-        labels.append((y, f"{short_number(top * share)}{unit}"))
+        parts.append(line("gl", "0", "100%", round(y), round(y)))
+        labels.append((y, short_number(top * share)))
     if worst:
         labels.append((base + gap + down, short_number(worst)))
     width = 100 / max(1, len(steps))
     for number, step in enumerate(steps):
         parts.append(_bar(step, number * width, width, base, up, down, gap, top, worst))
-    parts.append(_line("base", "0", "100%", base + 2, base + 2))
+    parts.append(line("base", "0", "100%", base + 2, base + 2))
     parts += _deploys(deploys, base + gap + down)
     for number, step in enumerate(steps):
         if step.label:
             parts.append(axis_label(number * width + width / 2, base + gap + down + 16, step.label, step.strong))
-    return plot(y_axis(_axis_width(labels), height, labels), _svg("chart", height, label, parts))
+    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts))
 
 
 def _axis_width(labels: Sequence[tuple[float, str]]) -> int:
@@ -176,9 +176,9 @@ def _bar(
     parts = [Markup("<g>")]
     if step.good:
         height = max(1.5, step.good / top * up)
-        parts.append(_rect("b-ok", place, base - height, wide, height))
+        parts.append(rect("b-ok", place, base - height, wide, height))
     if step.bad and worst:
-        parts.append(_rect("b-bad", place, base + gap, wide, max(2.5, step.bad / worst * down)))
+        parts.append(rect("b-bad", place, base + gap, wide, max(2.5, step.bad / worst * down)))
     parts += [_hit(x, width, base + gap + down, step.tip), Markup("</g>")]
     return Markup("").join(parts)
 
@@ -199,7 +199,7 @@ def _deploys(deploys: Sequence[Deploy], height: float) -> list[Markup]:
     for deploy in deploys:
         row = 1 - row if deploy.at - last < 0.16 else 0
         x, last = per_cent(deploy.at * 100), deploy.at
-        parts.append(_line("mk", x, x, 2, height))
+        parts.append(line("mk", x, x, 2, height))
         side, dx = ("end", -6) if deploy.at > 0.15 else ("", 6)
         text = Markup('<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>')
         parts.append(text.format(side, x, dx, 10 + 12 * row, deploy.text))
@@ -210,9 +210,7 @@ FLAT_SHARE: Final = 0.6
 """Loads of which the least is more than this share of the most are flat."""
 
 
-def heat(
-    cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "", height: int = 46
-) -> Markup:
+def heat(cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "") -> Markup:
     """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
     loads = [cell.value for cell in cells if cell.value > 0]
     top = max(loads, default=0)
@@ -220,23 +218,23 @@ def heat(
     if even and min(even) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
         top *= 3
     top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
-    y0, width, parts = 20, 100 / max(1, len(cells)), []
+    y0, height, width, parts = 20, 46, 100 / max(1, len(cells)), []
     if band is not None:
         since, until = per_cent(band.since * 100), per_cent((band.until - band.since) * 100)
-        parts.append(_rect("dst", since, y0 - 6, until, height + 6))
+        parts.append(rect("dst", since, y0 - 6, until, height + 6))
     for number, cell in enumerate(cells):
         level = 0 if cell.value <= 0 else min(5, 1 + int(cell.value / top * 4.6))
         tall = max(3.0, cell.value / top * height)
         x = number * width
-        parts.append(_rect(f"h{level}", per_cent(x), y0 + height - tall, per_cent(width - 0.12), tall, 1))
+        parts.append(rect(f"h{level}", per_cent(x), y0 + height - tall, per_cent(width - 0.12), tall, 1))
         parts.append(_hit(x, width, height + 6, cell.tip, y0 - 6))
-    parts.append(_line("base", "0", "100%", y0 + height + 0.5, y0 + height + 0.5))
+    parts.append(line("base", "0", "100%", y0 + height + 0.5, y0 + height + 0.5))
     parts += _heat_words(cells, band, peak, y0, height)
     for number, cell in enumerate(cells):
         if cell.label:
             cls = "t-warn strong" if cell.warn else ""
             parts.append(axis_label(number * width, y0 + height + 15, cell.label, cell.strong, cls))
-    return _svg("chart", height + 42, label, parts)
+    return svg("chart", height + 42, label, parts)
 
 
 def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int, height: int) -> list[Markup]:
@@ -244,7 +242,7 @@ def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int
     place = max(range(len(cells)), key=lambda number: cells[number].value) / len(cells) if cells and peak else 0.0
     if band is not None:
         x = per_cent(band.line * 100)
-        parts.append(_line("dst-line", x, x, y0 - 6, y0 + height))
+        parts.append(line("dst-line", x, x, y0 - 6, y0 + height))
         text = Markup('<text class="t-warn {} hide-s" x="{}" dx="{}" y="{}">{}</text>')
         parts.append(text.format("end" if band.line > 0.4 else "", x, -6 if band.line > 0.4 else 6, y0 - 8, band.text))
         if band.since - 0.05 < place < band.until + 0.05:
@@ -255,99 +253,6 @@ def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int
         text = Markup('<text class="strong {}" x="{}" dx="{}" y="{}">{}</text>')
         parts.append(text.format(side, per_cent(near_now), dx, y0 - 8, peak))
     return parts
-
-
-def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup:
-    """Draw the last runs, oldest first: s(ucceeded) f(ailed) m(issed) c(ancelled) r(unning) -(none).
-
-    The height is the time that a run took, as a share. What went wrong hangs below the line.
-    """
-    wide, gap, up, down = 4, 2, 15, 9
-    drawn: dict[str, list[str]] = {}
-    for number, letter in enumerate(letters):
-        x = number * (wide + gap)
-        tall = max(3.0, round((shares[number] if number < len(shares) else 1.0) * up, 1))
-        if letter in "sr":
-            drawn.setdefault("s-ok" if letter == "s" else "s-run", []).append(f"M{x} {up}v-{tall:g}h{wide}v{tall:g}z")
-        elif letter == "f":
-            drawn.setdefault("s-bad", []).append(f"M{x} {up + 2}h{wide}v{down}h-{wide}z")
-        elif letter == "m":
-            drawn.setdefault("s-miss", []).append(f"M{x + 0.6:g} {up + 2.6:g}h2.8v{down - 1.2:g}h-2.8z")
-        elif letter == "c":
-            drawn.setdefault("s-idle", []).append(f"M{x} {up - 3}h{wide}v3h-{wide}z")
-        else:
-            drawn.setdefault("s-none", []).append(f"M{x} {up - 1}h{wide}v1.5h-{wide}z")
-    # One path for each kind: a page of fifty strips would otherwise be a thousand nodes more.
-    parts = [Markup(f'<path class="{cls}" d="{"".join(pieces)}"/>') for cls, pieces in drawn.items()]
-    width = max(0, len(letters) * (wide + gap) - gap)
-    return _svg("strip", up + 2 + down, label, parts, str(width))
-
-
-def spark(values: Sequence[float], cls: str = "", width: int = 96, height: int = 24) -> Markup:
-    """Draw a small line with its area and its last point."""
-    if len(values) < 2:
-        return Markup("")
-    top, step = max(values) or 1, width / (len(values) - 1)
-    points = [(number * step, height - 2 - value / top * (height - 4)) for number, value in enumerate(values)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    x, y = points[-1]
-    return Markup(
-        f'<svg class="spark {cls}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
-        f'<polygon class="a" points="0,{height} {line} {width},{height}"/><polyline class="l" points="{line}"/>'
-        f'<circle class="d" cx="{x - 1.5:.1f}" cy="{y:.1f}" r="2"/></svg>'
-    )
-
-
-def bars(
-    values: Sequence[float], cls: str = "b-ok", width: int = 96, height: int = 24, *, hang: bool = False
-) -> Markup:
-    """Draw small bars; those of failures hang."""
-    top, step = max(values, default=0) or 1, width / max(1, len(values))
-    parts = []
-    for number, value in enumerate(values):
-        tall = max(1.0, value / top * height) if value else 1.0
-        y = 0 if hang else height - tall
-        parts.append(_rect(cls if value else "b-none", f"{number * step:.2f}", y, f"{step - 1:.2f}", tall))
-    return _svg("spark", height, "", parts, str(width))
-
-
-def meter(share: float, cls: str = "", ticks: Sequence[float] = (), height: int = 6, label: str = "") -> Markup:
-    """Draw how much of something is used; a tick may mark what is usual."""
-    parts = [_rect("bg", "0", 0, "100%", height, height / 2)]
-    parts.append(_rect("fg", "0", 0, per_cent(min(1.0, max(0.0, share)) * 100), height, height / 2))
-    parts += [_line("mt", per_cent(tick * 100), per_cent(tick * 100), 0, height) for tick in ticks]
-    return _svg(f"meter {cls}", height, label, parts)
-
-
-def slots(busy: int, total: int, stuck: int = 0, per_row: int = 8) -> Markup:
-    """Draw the slots of a process as squares: busy, free, stuck."""
-    size, gap, parts = 9, 3, []
-    for number in range(total):
-        x, y = number % per_row * (size + gap), number // per_row * (size + gap)
-        cls = "sl-bad" if number < stuck else "sl-busy" if number < busy else "sl-free"
-        inset = 0.5 if cls == "sl-free" else 0
-        side = size - 2 * inset
-        parts.append(_rect(cls, f"{x + inset:g}", y + inset, f"{side:g}", side, 2))
-    rows = -(-total // per_row)
-    width = max(0, min(total, per_row) * (size + gap) - gap)
-    return _svg("slots", max(0, rows * (size + gap) - gap), f"{busy} of {total} slots busy", parts, str(width))
-
-
-def in_out(ins: Sequence[float], outs: Sequence[float], width: int = 132, height: int = 30) -> Markup:
-    """Draw what comes into a queue and what leaves it."""
-    if len(ins) < 2:
-        return Markup("")
-    top, step = max(*ins, *outs) or 1, width / (len(ins) - 1)
-
-    def line(values: Sequence[float]) -> str:
-        return " ".join(
-            f"{k * step:.1f},{height - 2 - value / top * (height - 4):.1f}" for k, value in enumerate(values)
-        )
-
-    return Markup(
-        f'<svg class="io" width="{width}" height="{height}" aria-hidden="true">'
-        f'<polyline class="io-in" points="{line(ins)}"/><polyline class="io-out" points="{line(outs)}"/></svg>'
-    )
 
 
 LONE_POINT: Final = 0.4
@@ -378,7 +283,7 @@ def lines(
         return 10 + (height - 14) * (1 - min(1.0, share))
 
     number = max((len(each.values) for each in series), default=2)
-    parts = [_line("gl", "0", "100%", round(y(value)), round(y(value))) for value, _ in ticks]
+    parts = [line("gl", "0", "100%", round(y(value)), round(y(value))) for value, _ in ticks]
     box = f'<svg x="0" y="0" width="90%" height="{height}" viewBox="0 0 {max(1, number - 1)} {height}"'
     parts.append(Markup(f'{box} preserveAspectRatio="none">'))
     for each in series:
@@ -399,7 +304,7 @@ def lines(
         parts += [Markup(dot), name]
     parts += [axis_label(share * 90, height + 16, text) for share, text in times]
     labels = [(y(value), text) for value, text in ticks]
-    return plot(y_axis(44, height + 22, labels), _svg("chart", height + 22, label, parts))
+    return plot(y_axis(44, height + 22, labels), svg("chart", height + 22, label, parts))
 
 
 def _pieces(values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
@@ -437,21 +342,21 @@ def durations(steps: Sequence[Step], label: str, unit: str, scale: float, marks:
     labels, parts = [(float(base), "0")], []
     for share in (0.5, 1.0):
         y = base - share * up
-        parts.append(_line("gl", "0", "100%", round(y), round(y)))
+        parts.append(line("gl", "0", "100%", round(y), round(y)))
         labels.append((y, f"{top * share:g} {unit}"))
     width = 100 / max(1, len(steps))
     for number, step in enumerate(steps):
         x = number * width
         place, wide = per_cent(x + width * 0.15), per_cent(width * 0.7)
         if step.bad:
-            parts.append(_rect("b-bad", place, base + 3, wide, down - 6, 1))
+            parts.append(rect("b-bad", place, base + 3, wide, down - 6, 1))
         elif step.good:
             tall = max(1.5, step.good / scale / top * up)
-            parts.append(_rect("b-ok", place, base - tall, wide, tall, 1))
+            parts.append(rect("b-ok", place, base - tall, wide, tall, 1))
         parts.append(_hit(x, width, base + down, step.tip))
         if step.label:
             parts.append(axis_label(x + width / 2, base + down + 14, step.label, step.strong))
-    parts.append(_line("base", "0", "100%", base + 1, base + 1))
+    parts.append(line("base", "0", "100%", base + 1, base + 1))
     parts += _deploys(marks, base + down)
     height = base + down + 24
-    return plot(y_axis(_axis_width(labels), height, labels), _svg("chart", height, label, parts))
+    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts))

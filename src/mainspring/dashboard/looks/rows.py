@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.core.insight.run_texts import kind_of, says, took_of, waited_of
+from mainspring.core.references import parameters_of
 from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.searching import function_of
 from mainspring.dashboard.looks.values import arguments_text
@@ -75,7 +75,7 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
 
 
 def _says(run: RunView) -> str:
-    """Return what there is to say of a run; of an exception, the name without its module."""
+    """Return the remark about a run; an exception is named without its module."""
     text = says(run)
     if run.status is Status.SUCCEEDED or not run.errors:
         return text
@@ -93,11 +93,7 @@ def _arguments(run: RunView, func: Callable[..., Any] | None) -> str:
 
 def _names(func: Callable[..., Any] | None) -> list[str]:
     """Return the names of the positional parameters, so that arguments are shown by name."""
-    try:
-        parameters = [] if func is None else list(inspect.signature(func).parameters.values())
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return []
-    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    return [each.name for each in parameters_of(func).values() if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
 def _starts(run: RunView) -> str:

@@ -35,7 +35,7 @@ class Stretch(NamedTuple):
 
     @property
     def now(self) -> float:
-        """Where now lies, in per cent."""
+        """The place of the present, in per cent."""
         return self.share(self.times.now)
 
 
@@ -50,7 +50,7 @@ class Bar(NamedTuple):
 
 
 class TrackContent(NamedTuple):
-    """What one track shows: bars, and bands with words where bars would be too dense."""
+    """The content of one track: bars, and bands with words where bars would be too dense."""
 
     bars: Sequence[Bar] = ()
     past_band: str = ""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from mainspring.core.redaction import call_text, masked
+from mainspring.core.references import parameters_of
 
 __all__ = ["arguments_text", "cut_middle", "shown_arguments", "shown_value"]
 
@@ -23,7 +24,7 @@ _LEFT_OUT: Final = "…"
 
 
 def cut_middle(text: str, most: int = 40) -> str:
-    """Return a name of at most so many characters, cut in the middle: its ends tell most."""
+    """Return a name of at most this many characters, cut in the middle: its ends tell most."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -55,12 +56,7 @@ def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any], func: Callabl
 
 
 def _names(func: Callable[..., Any] | None, number: int) -> list[str]:
-    import inspect
-
-    try:
-        known = list(inspect.signature(func).parameters) if func is not None else []
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        known = []
+    known = list(parameters_of(func))
     return [known[k] if k < len(known) else str(k) for k in range(number)]
 
 

@@ -14,7 +14,7 @@ from mainspring.core.waiting.gates import Limit
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Question, View
 from mainspring.jobstores.values import QueueInfo
 
-__all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of"]
+__all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of", "queue_of"]
 
 RUNS_READ: Final = 1000
 """Blocked and running runs of a queue that are read to find the keys of its limits."""
@@ -76,7 +76,8 @@ def _number(form: Mapping[str, str], least: int) -> int | None:
     return int(text)
 
 
-def _queue(view: View) -> QueueInfo:
+def queue_of(view: View) -> QueueInfo:
+    """Return the queue that the address names; raise NoSuchThing."""
     name = check_queue(view.params["name"])
     found = next((queue for queue in view.app.queues() if queue.name == name), None)
     if found is None:
@@ -90,7 +91,7 @@ def _fields(now: int | None, words: str) -> dict[str, Any]:
 
 def ask_queue(view: View) -> Question:
     """Ask how many runs of a queue may go at once."""
-    queue = _queue(view)
+    queue = queue_of(view)
     goes = several(queue.running, "run of it goes", "runs of it go")
     text = f"{goes} on now. A lower limit stops none of them; it holds on all nodes together."
     fields = _fields(limit_of(queue), "Runs at once")
@@ -101,7 +102,7 @@ def ask_queue(view: View) -> Question:
 
 def set_queue(view: View, form: Mapping[str, str]) -> Deed:
     """Limit a queue."""
-    queue, number = _queue(view), _number(form, 1)
+    queue, number = queue_of(view), _number(form, 1)
     view.app.limit_queue(queue.name, number)
     said = "has no limit now" if number is None else f"runs at most {number:,} at once"
     return Deed(f"Queue {queue.name} {said}")

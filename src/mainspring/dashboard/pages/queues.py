@@ -12,14 +12,13 @@ from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
 from mainspring.core.run import HELD_PREFIX
 from mainspring.core.searching import MOST_RUNS_SEARCHED
-from mainspring.core.validation import check_queue
 from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
 from mainspring.dashboard.pages.limits import ACTIONS as LIMIT_ACTIONS
-from mainspring.dashboard.pages.limits import gate_rows, limit_of
+from mainspring.dashboard.pages.limits import gate_rows, limit_of, queue_of
 from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
@@ -178,45 +177,37 @@ def _wait_cells(view: View, found: MetricSeries, names: Sequence[str]) -> list[t
 # -- actions -------------------------------------------------------------------------------------------------------
 
 
-def _queue(view: View) -> QueueInfo:
-    name = check_queue(view.params["name"])
-    found = next((queue for queue in view.app.queues() if queue.name == name), None)
-    if found is None:
-        raise NoSuchThing("queue", name)
-    return found
-
-
 def ask_pause(view: View) -> Question:
     """Ask before a queue is paused."""
-    queue = _queue(view)
+    queue = queue_of(view)
     text = f"{several(queue.waiting, 'run')} wait in it and stay there. {several(queue.running, 'run')} of it go on."
     return Question(f"Pause the queue “{queue.name}”?", text, "Pause it")
 
 
 def pause(view: View, form: Mapping[str, str]) -> Deed:
     """Pause a queue."""
-    name = _queue(view).name
+    name = queue_of(view).name
     view.app.pause_queue(name)
     return Deed(f"Queue {name} is paused", undo=view.act("queue.resume", name=name).url)
 
 
 def ask_resume(view: View) -> Question:
     """Ask before a queue is resumed."""
-    queue = _queue(view)
+    queue = queue_of(view)
     text = f"{several(queue.waiting, 'run')} wait in it and are handed out again."
     return Question(f"Resume the queue “{queue.name}”?", text, "Resume it")
 
 
 def resume(view: View, form: Mapping[str, str]) -> Deed:
     """Resume a queue."""
-    name = _queue(view).name
+    name = queue_of(view).name
     view.app.resume_queue(name)
     return Deed(f"Queue {name} is handed out again", undo=view.act("queue.pause", name=name).url)
 
 
 def ask_purge(view: View) -> Question:
     """Ask before the waiting runs of a queue are cancelled."""
-    queue = _queue(view)
+    queue = queue_of(view)
     number = queue.waiting + queue.delayed
     text = (
         f"{several(number, 'waiting run is', 'waiting runs are')} cancelled, each as if you had cancelled it; their "
@@ -228,7 +219,7 @@ def ask_purge(view: View) -> Question:
 
 def purge(view: View, form: Mapping[str, str]) -> Deed:
     """Cancel the waiting runs of a queue."""
-    name = _queue(view).name
+    name = queue_of(view).name
     number = view.app.purge(name)
     link = view.url("/runs", queue=name, status="cancelled")
     return Deed(f"{several(number, 'run')} of {name} cancelled", link=link)

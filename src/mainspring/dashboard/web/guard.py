@@ -1,7 +1,7 @@
 """The checks of every request, and the headers of every answer.
 
 A request names a host that is ours, since a name that a stranger points here would pass the same-origin rule of
-browsers. What is not GET comes from our own pages, as `Sec-Fetch-Site` or `Origin` says.
+browsers. Other requests than GET must come from our own pages, by `Sec-Fetch-Site` or `Origin`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who asks: sessions in cookies, the login and its limit, and what lasts for one page only."""
+"""The visitors: sessions in cookies, the login and its limit, and what lasts for one page only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def own_path(path: str) -> str:
 
 
 class Visitors:
-    """Knows visitors by their cookies. Without accounts, whoever reaches us may operate."""
+    """Knows visitors by their cookies. Without accounts, everybody who reaches us may operate."""
 
     def __init__(self, accounts: Accounts | None, key: bytes | None) -> None:
         self.accounts, self.sessions, self.limit = accounts, SessionKey(key), LoginLimit()

@@ -43,7 +43,7 @@ class Importer:
     def __init__(self, using: str, *, write: bool) -> None:
         self.using, self.write = using, write
         self.refused: list[str] = []
-        """What is not taken over, and why."""
+        """The tasks that are not taken over, and why."""
 
     def _rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         connection = connections[self.using]

@@ -16,12 +16,12 @@ CONTEXT: Final = "package"
 
 def pack_text(value: Any) -> str:
     """Return a value as text that is signed with the project's keys."""
-    return str(b64_encode(app._app_store.codec.dumps(value, CONTEXT)).decode())
+    return str(b64_encode(app.codec.dumps(value, CONTEXT)).decode())
 
 
 def unpack_text(text: str) -> Any:
     """Return the value of a signed text; raise BadSignature if no key of the project has signed it."""
     try:
-        return app._app_store.codec.loads(b64_decode(text.encode()), CONTEXT)
+        return app.codec.loads(b64_decode(text.encode()), CONTEXT)
     except (FrameError, ValueError) as error:
         raise BadSignature(str(error)) from error

@@ -88,7 +88,7 @@ class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[mis
 
 
 class Run(StoreRecord):
-    """A run. The columns can be filtered and sorted; what is packed in bytes is unpacked when it is asked for."""
+    """A run. The columns can be filtered and sorted; packed values are unpacked when they are read."""
 
     id = KeyField(max_length=320, primary_key=True)
     payload = models.BinaryField()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils.timezone import get_current_timezone, is_naive, make_aware
 from msgspec.structs import replace
 
-from mainspring.app.registry import Options, Task, reference_of
+from mainspring.app.declaring.task import Options, Task, reference_of
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Call

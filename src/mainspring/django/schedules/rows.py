@@ -1,4 +1,4 @@
-"""What the model `Schedule` does besides being a table: its jobs are written with it, and it knows its last run."""
+"""The behaviour of the model `Schedule`: it writes its jobs with itself, and knows its last run."""
 
 from __future__ import annotations
 

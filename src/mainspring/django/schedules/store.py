@@ -102,7 +102,7 @@ class ProjectStore(DjangoStore):
         if rows is None or not (job_ids is None or pks):
             return super().remove_jobs(job_ids, broken=broken)
         with transaction.atomic(using=self.alias):
-            # Whoever removes a job by hand pauses its schedule: the row stays until somebody deletes it.
+            # Removing a job by hand pauses its schedule: the row stays until somebody deletes it.
             (rows.all() if job_ids is None else rows.filter(pk__in=pks)).update(next_run=None)
             return super().remove_jobs(job_ids, broken=broken)
 

@@ -1,4 +1,4 @@
-"""What all dialects share on Django's connections: the caller's transaction is joined if there is one."""
+"""The base of all dialects on Django's connections: it joins the caller's transaction if there is one."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mainspring.jobstores.sqlalchemy.joining.outbox import BATCH_RUNS, RunOutbox
 __all__ = ["DjangoOutbox"]
 
 LABELS: Final = ("mainspring", "django_q")
-"""The labels of the two apps, of which a project has one."""
+"""The labels of the two apps; a project has one of them."""
 
 
 class DjangoOutbox(RunOutbox):

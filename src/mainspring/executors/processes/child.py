@@ -1,4 +1,4 @@
-"""What a child process of the pool does: read a call, execute it, answer, until the pipe is closed."""
+"""A child process of the pool: it reads a call, executes it and answers, until the pipe is closed."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ _NOT_DONE: Final = (
     "no leader", "space exceeded", "permission denied", "auth", "user name is empty", "duplicate key",
     "too many operations", "request is too large", "too many requests",
 )  # fmt: skip
-"""What etcd says when it refuses a request before it does anything."""
+"""The answers of etcd when it refuses a request before it does anything."""
 _ELSEWHERE: Final = ("no leader", "leader changed", "timed out", "too many requests", "server stopped")
-"""What another member, or the same a moment later, may answer better."""
+"""The failures that another member, or the same a moment later, may not have."""
 _STALE: Final = ("invalid auth token", "revision of auth store is old")
 
 _Failed = (OSError, http.client.HTTPException)

@@ -1,4 +1,4 @@
-"""Runs in MongoDB: a document per record; the rest of what a store keeps in two small collections."""
+"""Runs in MongoDB: a document per record, and two small collections for everything else."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class MongoServer:
 
     @property
     def place(self) -> str:
-        """Which server this is, for messages."""
+        """The name of the server, for messages."""
         return f"MongoDB ({without_password(self._url)})" if self._url else "MongoDB"
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class MongoServer:
 
     @property
     def write_concern(self) -> WriteConcern:
-        """What the user has asked for; else acknowledged by a majority, in their journals."""
+        """The write concern that the user gives; by default acknowledged by a majority, in their journals."""
         own = self.client.write_concern
         return own if own.document.get("w") is not None else WriteConcern("majority", j=True, wtimeout=TIMEOUT_MS)
 

@@ -19,7 +19,7 @@ from mainspring.jobstores.split import RecordsJobStore, resolve
 __all__ = ["MongoDBJobStore"]
 
 APSCHEDULER_NAME = "apscheduler"
-"""The database where APScheduler keeps its jobs unless it is told otherwise."""
+"""The database where APScheduler keeps its jobs by default."""
 
 
 class MongoDBJobStore(RecordsJobStore):

@@ -15,7 +15,7 @@ from mainspring.jobstores.split import RecordsJobStore, resolve
 __all__ = ["RethinkDBJobStore"]
 
 APSCHEDULER_NAME = "apscheduler"
-"""The database where APScheduler keeps its jobs unless it is told otherwise."""
+"""The database where APScheduler keeps its jobs by default."""
 
 
 class RethinkDBJobStore(RecordsJobStore):

@@ -19,7 +19,7 @@ Change = Callable[[RunRecord], RunRecord | None]
 
 
 class RecordChanges:
-    """What all verbs about run records are made of."""
+    """The steps that all verbs about run records are made of."""
 
     def __init__(self, records: RunRecords) -> None:
         self.records = records

@@ -154,7 +154,7 @@ class GateChanges(RecordChanges):
     # -- parked runs -------------------------------------------------------------------------------------------
 
     def let_in(self, gate: str, number: int) -> None:
-        """Let so many parked runs of each lane come back: higher priority first, then older."""
+        """Let this many parked runs of each lane come back: higher priority first, then older."""
         want = Want(status=("blocked",), gates=(gate,), parked=True)
         for lane in self.records.count(want, "lane"):
             left = number
@@ -192,13 +192,13 @@ class GateChanges(RecordChanges):
                 self.records.stir(CHANGES)
 
     def fill_all(self) -> None:
-        """Let in whoever waits at gates that have room: the node that made the room may have died."""
+        """Let runs in at gates that have room: the node that made the room may have died."""
         names = self.records.count(Want(status=("blocked",), parked=True), "gate")
         if names:
             self.fill(names)
 
     def _room(self, gate: GateSlots) -> int:
-        """Return how many more runs a gate lets run, by its number or else by what its parked runs say."""
+        """Return how many more runs a gate lets run, by its own number or else by that of its parked runs."""
         allowed = gate.state.allowed
         if allowed is None:
             parked = Want(status=("blocked",), gates=(gate.name,), parked=True)

@@ -45,7 +45,7 @@ Order = Literal["urgent", "run_at", "oldest", "lease", "expires", "newest"]
 
 
 class RunRecord(msgspec.Struct, gc=False):
-    """A run, and what the store needs to finish each change of it whoever dies in between.
+    """A run, and what the store needs to finish each change of it if a node dies in between.
 
     `waits` and `followed` of the row are numbers for readers: `open` and `successors` are what counts.
     """
@@ -200,7 +200,7 @@ class RunRecords(ABC):
 
     @abstractmethod
     def stir(self, topic: str) -> None:
-        """Wake whoever waits for this topic, CHANGES or ENDS, in this process at least."""
+        """Wake the waiters for this topic, CHANGES or ENDS, at least in this process."""
 
     @abstractmethod
     def wait(self, cursor: int, timeout: float, topic: str) -> int:

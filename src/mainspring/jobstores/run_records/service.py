@@ -1,4 +1,4 @@
-"""What a store of run records keeps besides runs: nodes, acts of people, counts; and how it forgets runs."""
+"""The records of a store besides runs: nodes, acts of people, counts; and how it forgets runs."""
 
 from __future__ import annotations
 

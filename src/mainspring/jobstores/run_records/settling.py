@@ -22,7 +22,7 @@ __all__ = ["RunSettling"]
 
 
 class _Written(msgspec.Struct):
-    """What one call has written, and what is left to do for it."""
+    """The writes of one call, and the work that is left to do for it."""
 
     ended: set[str] = set()
     before: dict[str, RunRecord] = {}  # by id: the record that this call found first

@@ -74,7 +74,7 @@ class RecordsJobStore(SplitJobStore):
 
     @property
     def _client(self) -> Any:
-        """What the repr names."""
+        """The name in the repr."""
         return getattr(self.jobs, "client", self.jobs.place)
 
     def __repr__(self) -> str:

@@ -38,7 +38,7 @@ class ChangeSignal:
         self._pid = os.getpid()
 
     def stir(self) -> None:
-        """Wake whoever waits."""
+        """Wake the waiters."""
         if self._pid != os.getpid():
             self._begin()
         with self._changed:

@@ -54,7 +54,7 @@ class JobRecords(ABC):
 
     @property
     def place(self) -> str:
-        """Which server this is, for messages; without a password."""
+        """The name of the server, for messages; without a password."""
         return self.server or type(self).__name__
 
     def start(self) -> None:  # noqa: B027 - a store may have nothing to open

@@ -81,10 +81,10 @@ class ZooKeeperRecords(WatchedRecords):
         self._is_open = False
         self._names: list[str] | None = None  # the timetable as it was read; None: read it again
         self._moves = 0  # how often it has changed
-        self._room = 0  # so many more names fit, however long they are
+        self._room = 0  # this many more names fit, however long they are
         self._lags = False  # after a new connection, the server may be behind
         if client is None:
-            self._make_client()  # now, so that wrong arguments are an error of whoever gives them
+            self._make_client()  # now, so that wrong arguments raise where they are given
 
     @property
     def place(self) -> str:

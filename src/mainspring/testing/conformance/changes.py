@@ -1,4 +1,4 @@
-"""What a person does to a run: change it while it waits, drop it because it was refused, send it back.
+"""Changes that people make to a run: change it while it waits, drop it because it was refused, send it back.
 
 A change gives a run another queue, another time or another priority, unless it is claimed meanwhile.
 """
@@ -128,7 +128,7 @@ class ChangeConformance:
 
 @in_one_shard
 class SendBackConformance:
-    """What a person does to runs that come after others, and what follows from a refusal."""
+    """Changes that people make to runs that come after others, and what follows from a refusal."""
 
     # -- changed -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Conformance: whoever waits for the end of a run is woken by it, and finds it without being told."""
+"""Conformance: the end of a run wakes its waiters, and they find it even if the store does not report it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _begin_to_wait(store: Any, run: Run) -> tuple[Waiter, Thread]:
 
 
 def _quiet(store: JobStore) -> int:
-    """Listen until nothing is told any more; return the cursor."""
+    """Listen until the store reports nothing more; return the cursor."""
     cursor = store.wait(0, 0.05, ENDS)
     while (later := store.wait(cursor, 0.05, ENDS)) != cursor:
         cursor = later

@@ -1,4 +1,4 @@
-"""Gates: at most so many runs of a gate run at once; one without a slot is parked until one of them stops running."""
+"""Gates: a gate limits how many of its runs run at once; a run without a slot is parked until another stops running."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ class GateConformance:
 
 
 def _gated(store: JobStore, gate: str, number: int = 1, **fields: Any) -> Run:
-    """Store a run of a gate that has so many slots."""
+    """Store a run of a gate that has this many slots."""
     return add_run(store, gate=gate, gate_spec=Limit(number).to_text(), **fields)
 
 

@@ -92,7 +92,7 @@ LEASE: Final = 60.0
 
 _numbers = count(1)
 _tags = [""]
-"""What new ids begin with; the last one counts."""
+"""The prefix of new ids; the last one counts."""
 
 
 def work(*args: Any, **kwargs: Any) -> None:
@@ -287,7 +287,7 @@ def resume(store: JobStore, queue: str) -> None:
 
 
 def keep(store: Any, number: int) -> None:
-    """Have the store that has the runs keep so many finished ones."""
+    """Have the store that has the runs keep this many finished ones."""
     holder = getattr(store, "runs", store)
     if not hasattr(holder, "keep_runs"):
         pytest.skip("this store has no attribute keep_runs that says how many finished runs it keeps")

@@ -11,7 +11,7 @@ MINUTES, HOURS, DAYS = range(3)
 
 
 def tally(store: JobStore, ago: int = 0, level: int = MINUTES, kind: str = "queue", name: str = "mail") -> Tally:
-    """Make a tally of a stretch so many stretches ago: one in its first cell, two in a later one."""
+    """Make a tally of an earlier stretch: one in its first cell, two in a later one."""
     stretch = LEVELS[level].stretch
     return Tally(kind, name, level, store.beat() // stretch * stretch - ago * stretch, {0: 1, 70: 2})
 

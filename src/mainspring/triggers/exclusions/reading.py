@@ -1,4 +1,4 @@
-"""What people write to exclude times: dates, weekdays, windows, spans, as Python values or as text."""
+"""Read what people write to exclude times: dates, weekdays, windows, spans, as Python values or as text."""
 
 from __future__ import annotations
 

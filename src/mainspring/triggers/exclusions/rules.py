@@ -25,14 +25,14 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MOST_STEPS: Final = 10_000
 """Exclusions without a gap between them that one search passes over."""
 _LEAP_CYCLE: Final = 9
-"""A 29 February comes within so many years."""
+"""A 29 February comes within this many years."""
 
 Stretch = tuple[int, int]
 """The beginning and the end of a time; the end is not part of it."""
 
 
 class Exclusions:
-    """What is excluded, in five kinds, each sorted and without overlaps.
+    """Excluded times in five kinds, each sorted and without overlaps.
 
     `weekly`: stretches of seconds since Monday 00:00. `yearly`: month and day. `days`: stretches of days since 1970.
     `walls`: stretches of microseconds by the local clock. `spans`: stretches of instants.

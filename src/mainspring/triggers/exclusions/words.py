@@ -19,7 +19,7 @@ _DAYS: Final = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Sa
 _SHORT: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_SECONDS: Final = 86_400
 _MOST_SHOWN: Final = 3
-"""Name so many of a kind; of more, say how many there are."""
+"""Name at most this many of a kind; of more, say how many there are."""
 
 
 def describe(exclusions: Exclusions) -> str:

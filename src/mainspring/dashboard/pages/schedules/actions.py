@@ -1,4 +1,4 @@
-"""What can be done to a job: run now, pause, resume, skip the next fire, backfill, take the code's values, remove."""
+"""The actions on a job: run now, pause, resume, skip the next fire, backfill, take the code's values, remove."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
@@ -11,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
-from mainspring.core.quantities import read_seconds
+from mainspring.core.quantities import read_seconds, read_value
 from mainspring.core.run import Call
 from mainspring.core.schedules.linting import ScheduleIssue, check_possible, issues_of
 from mainspring.core.schedules.upcoming import Fire, preview
@@ -43,7 +42,7 @@ _NAMED: Final = re.compile(r"([^\W\d]\w*)\s*=(.*)", re.DOTALL)
 
 
 class Forecast(NamedTuple):
-    """What a schedule means: in words, its next fires, and what looks like a mistake; or why it cannot be read."""
+    """A schedule in words, its next fires, and what looks like a mistake in it; or why it cannot be read."""
 
     words: str = ""
     fires: list[Fire] = []  # noqa: RUF012 - never changed
@@ -105,17 +104,10 @@ def read_call_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
             continue
         named = _NAMED.fullmatch(line.strip())
         if named is None:
-            args.append(_value(line.strip()))
+            args.append(read_value(line.strip()))
         else:
-            kwargs[named[1]] = _value(named[2].strip())
+            kwargs[named[1]] = read_value(named[2].strip())
     return args, kwargs
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 # -- the form ------------------------------------------------------------------------------------------------------
@@ -166,7 +158,7 @@ def read_exclude(given: Mapping[str, str]) -> Exclusions | None:
 
 
 def _no_file(name: str | PathLike[str]) -> Exclusions:
-    """Refuse to read a file: whoever fills in a form must not choose what this machine opens."""
+    """Refuse to read a file: a visitor must not choose what this machine opens."""
     raise BadParameter(f"exclude: {str(name)[:50]!r}: files can be named in code only")
 
 

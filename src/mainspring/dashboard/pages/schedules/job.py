@@ -41,7 +41,7 @@ STEP_SHARE: Final = 0.2
 
 
 class FiredRow(NamedTuple):
-    """A run of the table, or so many successes that are folded."""
+    """A run of the table, or a number of folded successes."""
 
     run: RunView | None
     folded: int = 0
@@ -69,7 +69,7 @@ def _records(runs: Sequence[RunView]) -> list[Run]:
 
 
 def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Explain the job; what stands above is no fact worth repeating."""
+    """Explain the job, without the facts that stand above."""
     job: Job = data["job"]
     told, drift = view.explain(job, job=job, recent=_records(data["runs"])), len(differences_of(view).get(job.id, []))
     facts = [fact for fact in told.facts if fact.kind in ("run", "node")]

@@ -1,4 +1,4 @@
-"""Which stretch of time a timeline shows: a usual one around now, or one that somebody has chosen."""
+"""The stretch of time that a timeline shows: a usual one around now, or one that somebody has chosen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChosenStretch(NamedTuple):
 
 
 class Zoom(NamedTuple):
-    """Where the links around a timeline lead: each is another stretch."""
+    """The links around a timeline: each leads to another stretch."""
 
     earlier: str
     later: str

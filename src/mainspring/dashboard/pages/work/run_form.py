@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from mainspring.app.registry import Task
-from mainspring.core.quantities import read_seconds
+from mainspring.app.declaring.task import Task
+from mainspring.core.quantities import read_seconds, read_value
 from mainspring.core.redaction import Secret, is_secret_name, masked
+from mainspring.core.references import parameters_of
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import function_of
 from mainspring.core.validation import check_queue
@@ -83,7 +84,7 @@ def _fields(view: View, task: Task[..., Any] | None, run: RunView | None) -> tup
     if task is None:
         return [], _as_json(given)
     fields = []
-    for each in _parameters(task.func):
+    for each in parameters_of(task.func).values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
         secret = is_secret_name(each.name)
@@ -102,16 +103,9 @@ _NOTHING: Final = object()
 
 def _arguments(run: RunView, func: Any) -> dict[str, Any]:
     args, kwargs = masked(run.args, run.kwargs, func)
-    names = [each.name for each in _parameters(func)] if func is not None else []
+    names = list(parameters_of(func))
     numbered = {names[number] if number < len(names) else str(number): value for number, value in enumerate(args)}
     return {**numbered, **kwargs}
-
-
-def _parameters(func: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(func).parameters.values())
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return []
 
 
 def _kind(annotation: Any) -> str:
@@ -124,7 +118,7 @@ def _typed_text(value: Any) -> str:
     if isinstance(value, Secret):
         return ""
     if isinstance(value, str):
-        return value if _read(value) == value else json.dumps(value)
+        return value if read_value(value) == value else json.dumps(value)
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
@@ -140,14 +134,6 @@ def _as_json(values: Mapping[str, Any]) -> str:
 
 
 # -- what is sent ----------------------------------------------------------------------------------------------------
-
-
-def _read(text: str) -> Any:
-    """Read a value: JSON if it is JSON, else text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def ask(view: View) -> Question:
@@ -176,7 +162,7 @@ def _path(view: View, run_id: str) -> str:
 def _again(view: View, run_id: str, form: Mapping[str, str], options: dict[str, Any]) -> Any:
     run = _run(view, run_id)
     func = function_of(view.app.runs, run)
-    names = [each.name for each in _parameters(func)] if func is not None else []
+    names = list(parameters_of(func))
     kept = {names[number]: value for number, value in enumerate(run.args) if number < len(names)} | dict(run.kwargs)
     given = _values(form)
     if len(run.args) > len(names):  # the names of positional arguments are not known here
@@ -196,10 +182,10 @@ def _values(form: Mapping[str, str]) -> dict[str, Any]:
         if name.startswith("arg.") and (text != "" or form.get(f"empty.{name[4:]}")):
             if len(text) > MOST_VALUE_CHARS:
                 raise BadParameter(f"{name[4:]} has {len(text):,} characters; {MOST_VALUE_CHARS:,} are the most")
-            values[name[4:]] = _read(text)
+            values[name[4:]] = read_value(text)
     more = form.get("rest", "").strip()
     if more:
-        found = _read(more)
+        found = read_value(more)
         if not isinstance(found, dict) or not all(re.fullmatch(r"[^\W\d]\w*", name) for name in found):
             raise BadParameter('further arguments are one JSON object, such as {"width": 200}')
         values |= found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
+from mainspring.core.references import parameters_of
 from mainspring.core.run import HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
@@ -121,7 +121,7 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
 
 
 def _few(view: View, text: str) -> RunCount:
-    """Count what matches as far as that is quick."""
+    """Count the matching runs if that is quick."""
     if filter_for(view.app.runs, text).is_indexed():
         return view.app.count_up_to(text, CULPRIT_CAP)
     seen = view.app.search(text, limit=CULPRIT_CAP, most=RUNS_SEARCHED)
@@ -189,18 +189,11 @@ def _suggestions(view: View) -> list[str]:
         )
         words = [f"{key}:" for key in KEYS] + [f"status:{each}" for each in STATUSES]
         words += [f"queue:{queue.name}" for queue in view.app.queues()][:50] + [f"task:{name}" for name in tasks][:100]
-        words += sorted({f"arg.{name}:" for task in view.app.tasks for name in _parameters(task.func)})[:100]
+        words += sorted({f"arg.{name}:" for task in view.app.tasks for name in parameters_of(task.func)})[:100]
         words += [f"node:{host}*" for host in sorted({node.host for node in view.app.nodes()})][:20]
         return [*words, "since:15m", "since:1h", "since:1d", "took:>30s", "wait:>5m", "starts:>1"]
 
     return remembered(view.app, "runs.suggestions", 30.0, read)
-
-
-def _parameters(func: Any) -> list[str]:
-    try:
-        return list(inspect.signature(func).parameters)
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return []
 
 
 # -- how many, and when --------------------------------------------------------------------------------------------

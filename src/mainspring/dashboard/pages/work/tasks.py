@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.metrics import BUCKETS
 from mainspring.core.insight.task_figures import TaskFigures
 from mainspring.core.insight.wording import took
-from mainspring.core.redaction import masked
+from mainspring.core.redaction import parameters_text
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.rows import run_row
@@ -104,25 +104,15 @@ def _options(view: View, name: str) -> list[tuple[str, str]]:
     if task is None:
         return []
     policy = task.defaults.policy
-    pairs = [("Queue", task.defaults.queue), ("Parameters", _parameters(task.func)), ("Retries", str(policy.retries))]
+    pairs = [
+        ("Queue", task.defaults.queue),
+        ("Parameters", parameters_text(task.func)),
+        ("Retries", str(policy.retries)),
+    ]
     pairs.append(("Time-out", "none" if policy.timeout is None else view.times.seconds(policy.timeout)))
     pairs.append(("Kind", "coroutine" if task.is_async else "function"))
     about = (inspect.getdoc(task.func) or "").partition("\n")[0]
     return [*pairs, ("About", about)] if about else pairs
-
-
-def _parameters(func: Any) -> str:
-    try:
-        signature = inspect.signature(func)
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
-        return "(...)"
-    shown = [
-        each
-        if each.default is each.empty
-        else each.replace(default=masked((), {each.name: each.default})[1][each.name])
-        for each in signature.parameters.values()
-    ]
-    return str(signature.replace(parameters=shown))
 
 
 def _histogram(found: TaskFigures | None) -> list[Step]:

@@ -31,7 +31,7 @@ THREADS = 8
 
 @in_one_shard
 class EdgeRaceConformance:
-    """Whoever adds, ends, cancels and claims at the same moment, each run is released once and in time."""
+    """Each run is released once and in time, although others add, end, cancel and claim at the same moment."""
 
     def test_a_run_added_while_its_predecessor_ends_is_neither_lost_nor_early(self, store: JobStore) -> None:
         for round_ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""What becomes of edges: they are counted, found, forgotten, and keep runs from being pruned; fires in a chain."""
+"""The life of edges: they are counted, found and forgotten, and keep runs from being pruned; fires in a chain."""
 
 from __future__ import annotations
 

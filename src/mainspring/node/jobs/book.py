@@ -1,4 +1,4 @@
-"""The job book: every verb about jobs, over one store or several.
+"""The job book: every verb about jobs, over one store or several. `JobLookup` has those that only look.
 
 An app and a scheduler each keep one. `app.jobs` is the book of an app; a scheduler gives its verbs APScheduler's names.
 """
@@ -8,46 +8,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final, Literal, NamedTuple, overload
+from datetime import datetime, tzinfo
+from typing import Any, Final, NamedTuple
 
 from mainspring.core.ids import check_id, pin
-from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_runs, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.core.run_view import RunView
-from mainspring.core.schedules.upcoming import Fire, fires_between, past_fires, preview
+from mainspring.core.schedules.upcoming import past_fires
 from mainspring.core.validation import POLICY_FIELDS, check_field, check_lateness
-from mainspring.errors import (
-    JobLookupError,
-    MaxInstancesReachedError,
-    SchedulerNotRunningError,
-    UnknownAlias,
-    VersionConflict,
-)
+from mainspring.errors import MaxInstancesReachedError, SchedulerNotRunningError, VersionConflict
 from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import count_unfinished, fired_instants
+from mainspring.node.jobs.lookup import JobLookup, PendingJob
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.run_events import RunEvents
 from mainspring.plugins import make_trigger, without_excluded
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
-__all__ = ["JobBook", "PastFires", "PendingJob"]
-
-_Jobs = list[Job]  # inside the class, `list` is a verb
-_Moments = list[datetime]
-_Fires = list[Fire]
+__all__ = ["JobBook", "PastFires"]
 
 RUN_NOW_TRIES: Final = 1000
-"""Give up after so many others have changed a job just as it was to be run now."""
+"""Give up running a job now after others have changed it this many times meanwhile."""
 MOST_BACKFILLED: Final = 1000
 """One backfill runs at most this many fires: one write stores all their runs, each after the one before."""
-SUGGEST_FROM: Final = 1000
-"""Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = POLICY_FIELDS | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
     *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
@@ -55,28 +44,19 @@ JOB_OPTIONS: Final = POLICY_FIELDS | {
 """Names that people try for an option that neither a job nor its trigger has."""
 
 
-class PendingJob(NamedTuple):
-    """A job that waits for its scheduler to start: for which store, and whether it may replace another."""
-
-    job: Job
-    alias: str
-    replace: bool
-
-
 class PastFires(NamedTuple):
     """The past fires that are run, those that have a run already, and the first run that was made."""
 
-    fires: _Moments
-    known: _Moments
+    fires: list[datetime]
+    known: list[datetime]
     run: RunView | None = None
 
 
-class JobBook:
+class JobBook(JobLookup):
     """The jobs of an app or a scheduler. A verb about a job takes the job or its id.
 
-    `stores` gives the stores by alias, or None while new jobs have to wait for a start. `now` gives the time of a
-    store, `wake` has the scheduler see in time that a job is due. `describe` checks a function, its arguments, a job's
-    name and policy; it gives the call, the policy, and the attributes that a job has unless the caller sets them.
+    `wake` lets the scheduler see in time that a job is due. `describe` checks a function, its arguments, a job's name
+    and policy; it gives the call, the policy, and the attributes that a job has unless the caller sets them.
     """
 
     log = logging.getLogger("mainspring.scheduler")
@@ -102,18 +82,17 @@ class JobBook:
         events: RunEvents,
         lock: threading.RLock,
     ) -> None:
-        self._stores, self._now, self._wake, self._describe = stores, now, wake, describe
-        self._zone, self._random, self._events, self.lock = zone, random, events, lock
-        self.pending: list[PendingJob] = []
-        """The jobs to store when the scheduler starts; an app has none."""
+        super().__init__(stores, now, zone)
+        self._wake, self._describe = wake, describe
+        self._random, self._events, self.lock = random, events, lock
 
-    @property
-    def timezone(self) -> tzinfo:
-        """The zone in which times are read and shown."""
-        return self._zone()
+    def _bound(self, job: Job, alias: str) -> Job:
+        job._book, job._jobstore_alias = self, alias
+        return job
 
-    def _id_of(self, job: Any) -> str:
-        return job.id if isinstance(job, Job) else job
+    def current_run_time(self, job: Job) -> int | None:
+        """Return the next run time to show for a job that somebody holds."""
+        return job.at
 
     # -- adding ------------------------------------------------------------------------------------------------
 
@@ -178,12 +157,6 @@ class JobBook:
             self._store(job, alias, self._known(alias, stores), replace)
             del self.pending[0]
 
-    def _known(self, alias: str, stores: Mapping[str, JobStore]) -> JobStore:
-        store = stores.get(alias)
-        if store is None:
-            raise UnknownAlias("job store", alias, tuple(stores))
-        return store
-
     def _store(self, job: Job, alias: str, store: JobStore, replace: bool) -> None:
         computed, missed = not job.timed, None
         if computed:
@@ -243,87 +216,6 @@ class JobBook:
             self._events.ended(missed, alias)
         if self._events.listeners.mask & code:
             self._events.publish(JobEvent(code, job_id, alias))
-
-    # -- looking -----------------------------------------------------------------------------------------------
-
-    def list(self, jobstore: str | None = None) -> _Jobs:
-        """Return all jobs by next run time, paused ones last."""
-        jobs = self.waiting(jobstore)
-        for alias, store in self._chosen(jobstore).items():
-            jobs += [self._bound(job, alias) for job in store.get_all_jobs()]
-        return jobs
-
-    def waiting(self, jobstore: str | None = None) -> _Jobs:
-        """Return the jobs that wait for the scheduler to start."""
-        return [item.job for item in list(self.pending) if jobstore in (None, item.alias)]
-
-    def get(self, job: str | Job, jobstore: str | None = None) -> Job:
-        """Return a job; raise JobLookupError with near matches."""
-        return self._find(self._id_of(job), jobstore)[0]
-
-    @overload
-    def preview(
-        self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[False] = False
-    ) -> _Moments: ...
-
-    @overload
-    def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[True]) -> _Fires: ...
-
-    def preview(
-        self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: bool = False
-    ) -> _Moments | _Fires:
-        """Return a job's next `n` fire times, before jitter; with `notes` also what the clock does to each."""
-        found, alias, _ = self._find(self._id_of(job), jobstore)
-        fires = preview(found, self._now(alias), n, self.timezone)
-        return fires if notes else [fire.at for fire in fires]
-
-    def fires(
-        self, since: datetime | None = None, until: datetime | timedelta = timedelta(days=1), limit: int = 100
-    ) -> _Fires:
-        """Return the fires of all jobs from `since`, by default now, until a time or for so long, in their order."""
-        start, end = self._span(since, until)
-        return fires_between(self.list(), start, end, limit, self.timezone)
-
-    def _span(self, since: datetime | None, until: datetime | timedelta) -> tuple[int, int]:
-        start = self._now("default") if since is None else self._instant(since, "since")
-        end = start + int(until.total_seconds() * SECOND) if isinstance(until, timedelta) else None
-        return start, self._instant(until, "until") if end is None else end
-
-    def _instant(self, moment: Any, name: str) -> int:
-        found = convert_to_datetime(moment, self.timezone, name)
-        assert found is not None
-        return to_us(found)
-
-    def current_run_time(self, job: Job) -> int | None:
-        """Return the next run time to show for a job that somebody holds."""
-        return job.at
-
-    def _find(self, job_id: str, jobstore: str | None) -> tuple[Job, str, JobStore | None]:
-        """Return a job, the alias of its store, and the store; None for a job that is pending."""
-        for item in list(self.pending):
-            if item.job.id == job_id and jobstore in (None, item.alias):
-                return item.job, item.alias, None
-        stores = self._chosen(jobstore)
-        for alias, store in stores.items():
-            job = store.lookup_job(job_id)
-            if job is not None:
-                return self._bound(job, alias), alias, store
-        ids = [item.job.id for item in list(self.pending)]
-        for store in stores.values():
-            if store.stats().jobs <= SUGGEST_FROM:
-                ids += [job.id for job in store.get_all_jobs()]
-        raise JobLookupError(job_id, tuple(ids))
-
-    def _chosen(self, jobstore: str | None) -> Mapping[str, JobStore]:
-        """Return one store or all, by alias; none before a scheduler starts."""
-        stores = self._stores()
-        if stores is None:
-            return {}
-        return dict(stores) if jobstore is None else {jobstore: self._known(jobstore, stores)}
-
-    def _bound(self, job: Job, alias: str) -> Job:
-        job._book, job._jobstore_alias = self, alias
-        return job
 
     # -- changing ----------------------------------------------------------------------------------------------
 
