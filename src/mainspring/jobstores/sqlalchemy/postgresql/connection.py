@@ -34,6 +34,7 @@ class TimedConnection(psycopg.Connection[Any]):
     _known_statements: dict[str, bytes] | None = None
     _poller: select.poll | None = None
     _own_cursor: psycopg.Cursor[Any] | None = None
+    _is_plain: bool | None = None
 
     @property
     def own_cursor(self) -> psycopg.Cursor[Any]:
@@ -58,12 +59,10 @@ class TimedConnection(psycopg.Connection[Any]):
     @property
     def is_plain(self) -> bool:
         """Whether `change` may be called: text is UTF-8, statements may be prepared, each one commits by itself."""
-        return (
-            self.autocommit
-            and self.prepare_threshold is not None
-            and self.pgconn.parameter_status(b"client_encoding") == _UTF8
-            and hasattr(select, "poll")
-        )
+        if self._is_plain is None:
+            encoding = self.pgconn.parameter_status(b"client_encoding")
+            self._is_plain = encoding == _UTF8 and self.prepare_threshold is not None and hasattr(select, "poll")
+        return self._is_plain and self.autocommit
 
     def change(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> int:
         """Execute a statement that returns no rows; return how many rows it changed.

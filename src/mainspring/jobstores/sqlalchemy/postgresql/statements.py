@@ -100,10 +100,10 @@ class PostgreSQLTx(ClaimingTx):
         return answers
 
     def _add_one(self, run: RunRow) -> int:
-        row, connection = (*fresh_row(run), run.id, self.database.shift), self.cursor.connection
+        connection = self.cursor.connection
         if isinstance(connection, TimedConnection) and connection.is_plain:
-            return connection.change(self.texts[_ADD_ONE], list(map(_as_bytes, row)), _ADD_ONE_FORMATS)
-        self.cursor.execute(self.texts[_ADD_ONE], row)
+            return connection.change(self.texts[_ADD_ONE], _fresh_params(run, self.database.shift), _ADD_ONE_FORMATS)
+        self.cursor.execute(self.texts[_ADD_ONE], (*fresh_row(run), run.id, self.database.shift))
         changed: int = self.cursor.rowcount
         return changed
 
@@ -302,11 +302,14 @@ class PostgreSQLTx(ClaimingTx):
         return {found for (found,) in self._fetch(f"WITH {statement} {answers}", params)}
 
 
-def _as_bytes(value: str | int | bytes | None) -> bytes | None:
-    """Return a parameter in the form of `TimedConnection.change`."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return (value if isinstance(value, str) else str(value)).encode()
+def _fresh_params(run: RunRow, shift: int) -> list[bytes | None]:
+    """Return `fresh_row`, the id and the shift of the clock in the form of `TimedConnection.change`."""
+    run_id, group, task, label = run.id.encode(), run.group, run.task, run.label
+    return [
+        run_id, run.call, run.state, run.queue.encode(), run.lane.encode(), b"%d" % run.priority, b"%d" % run.run_at,
+        b"%d" % run.keep, b"%d" % run.created_at, None if group is None else group.encode(),
+        None if task is None else task.encode(), None if label is None else label.encode(), run_id, b"%d" % shift,
+    ]  # fmt: skip
 
 
 def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:
