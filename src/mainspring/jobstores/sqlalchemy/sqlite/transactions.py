@@ -28,6 +28,8 @@ _BLOBS: Final = frozenset(["payload", "state", "live"])
 _INSERT_SIZES: Final = (256, 64, 16, 4, 1)
 _UPDATE_SIZES: Final = (32, 8, 1)
 """How many rows a statement writes: few rows cost less one by one, and a long update costs more for each row."""
+_NAMES: Final = tuple(f"c{number}" for number in range(1, 100))
+"""The names of the values of a row that is updated alone."""
 _ADD_ONE: Final = (
     f"INSERT INTO {{runs}} ({', '.join(FRESH)}, status, attempt, cancelling)"
     f" SELECT {', '.join('?' * len(FRESH))}, 'pending', 0, 0"
@@ -118,8 +120,10 @@ class SQLiteTx(StoreTx):
         done = 0
         for size in sizes:
             while len(rows) - done >= size:
-                text = self.texts[statement(table, columns, size)]
-                self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
+                text, part = self.texts[statement(table, columns, size)], rows[done : done + size]
+                named = statement is _update and size == 1
+                params = dict(zip(_NAMES, part[0], strict=False)) if named else list(chain.from_iterable(part))
+                self.cursor.execute(text, params)
                 done += size
 
     def _read_clock(self) -> int:
@@ -142,10 +146,11 @@ def _update(table: str, columns: tuple[Set, ...], size: int) -> str:
     sets = []
     for number, column in enumerate(columns, 2):
         name, value = (column, "{new}") if isinstance(column, str) else column
-        new = f"?{number}" if size == 1 else f"new.column{number}"
+        # By name, since an expression may have it twice; Python 3.12 warns of numbers.
+        new = f":c{number}" if size == 1 else f"new.column{number}"
         sets.append(f"{name} = {value.format(new=new, old=f'{{{table}}}.{name}')}")
     if size == 1:  # twice as quick as FROM
-        return f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = ?1"
+        return f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = :c1"
     new = f"(VALUES {_marks(len(columns) + 1, size)}) AS new"
     return f"UPDATE {{{table}}} SET {', '.join(sets)} FROM {new} WHERE id = new.column1"
 
