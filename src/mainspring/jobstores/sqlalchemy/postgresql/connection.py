@@ -10,7 +10,6 @@ import re
 import select
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import count
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from mainspring.jobstores.sqlalchemy.database import ANSWER_TIMEOUT_SECONDS
 
 __all__ = ["TimedConnection"]
 
-_SENT: Final = 0
 _UTF8: Final = b"UTF8"
 
 
@@ -84,9 +82,8 @@ class TimedConnection(psycopg.Connection[Any]):
     def _answer(self) -> PGresult:
         """Return the answer to the statement that was sent; raise if it failed, or if none comes."""
         wire, deadline = self.pgconn, time.monotonic() + self.patience
-        while wire.flush() != _SENT:  # the server may have to be read before it takes more
-            self._wait(deadline, select.POLLIN | select.POLLOUT)
-            wire.consume_input()
+        if wire.flush():
+            self._send_rest(deadline)
         found = None
         while True:
             while wire.is_busy():
@@ -96,29 +93,28 @@ class TimedConnection(psycopg.Connection[Any]):
             if result is None:
                 break
             found = result
-        if found is None or found.status != ExecStatus.COMMAND_OK:
-            raise self._error(found)
+        if found is None:
+            raise psycopg.OperationalError("the connection was lost before an answer came")
+        if found.status != ExecStatus.COMMAND_OK:
+            raise errors.error_from_result(found)
         return found
 
-    def _wait(self, deadline: float, events: int = select.POLLIN) -> None:
+    def _send_rest(self, deadline: float) -> None:
+        """Send what the socket did not take at once; the server may have to be read before it takes more."""
+        assert self._poller is not None
+        self._poller.modify(self.pgconn.socket, select.POLLIN | select.POLLOUT)
+        while self.pgconn.flush():
+            self._wait(deadline)
+            self.pgconn.consume_input()
+        self._poller.modify(self.pgconn.socket, select.POLLIN)
+
+    def _wait(self, deadline: float) -> None:
         assert self._poller is not None
         left = deadline - time.monotonic()
-        if events != select.POLLIN:
-            self._poller.modify(self.pgconn.socket, events)
-        try:
-            if left <= 0 or not self._poller.poll(left * 1000):
-                raise self._given_up()
-        finally:
-            if events != select.POLLIN and self.pgconn.status == psycopg.pq.ConnStatus.OK:
-                self._poller.modify(self.pgconn.socket, select.POLLIN)
-
-    def _error(self, result: PGresult | None) -> psycopg.Error:
-        if result is None:
-            return psycopg.OperationalError("the connection was lost before an answer came")
-        return errors.error_from_result(result)
+        if left <= 0 or not self._poller.poll(left * 1000):
+            raise self._given_up()
 
 
-@lru_cache(100)
 def _numbered(statement: str) -> bytes:
     """Return a statement with `$1`, `$2`, ... for its parameters."""
     numbers = count(1)
