@@ -87,31 +87,31 @@ def put_strangers(kind: str, port: int) -> None:
     if kind == "mongodb":
         client: MongoClient[dict[str, Any]]
         with MongoClient(HOST, port) as client:
-            client["theirs"]["jobs"].replace_one({"_id": "their job"}, {"job_state": PICKLE}, upsert=True)
+            client["strangers"]["jobs"].replace_one({"_id": "their job"}, {"job_state": PICKLE}, upsert=True)
     elif kind == "zookeeper":
         keeper = KazooClient(hosts=f"{HOST}:{port}")
         keeper.start()
-        keeper.create("/theirs/their job", PICKLE, makepath=True)
+        keeper.create("/strangers/their job", PICKLE, makepath=True)
         keeper.stop()
         keeper.close()
     elif kind == "etcd":
         etcd = EtcdClient(port=port)
-        etcd.call("kv/put", {"key": b64("/theirs/their job"), "value": b64(PICKLE)}, write=True)
+        etcd.call("kv/put", {"key": b64("/strangers/their job"), "value": b64(PICKLE)}, write=True)
         etcd.close()
     else:
         r = RethinkDB()
         connection = r.connect(host=HOST, port=port)
-        r.db_create("theirs").run(connection)
-        r.db("theirs").table_create("jobs").run(connection)
-        r.db("theirs").table("jobs").insert({"id": "their job", "job_state": r.binary(PICKLE)}).run(connection)
+        r.db_create("strangers").run(connection)
+        r.db("strangers").table_create("jobs").run(connection)
+        r.db("strangers").table("jobs").insert({"id": "their job", "job_state": r.binary(PICKLE)}).run(connection)
         connection.close(noreply_wait=False)
 
 
 @each
 def test_jobs_of_apscheduler_are_named_with_the_command_that_takes_them_over(kind: str, port: int, look: Look) -> None:
     put_strangers(kind, port)
-    text = problem(look(f"{kind}://{HOST}:{port}/theirs")).text
-    assert "theirs" in text
+    text = problem(look(f"{kind}://{HOST}:{port}/strangers")).text
+    assert "strangers" in text
     assert "holds jobs of APScheduler" in text
     assert "their job" in text
     assert "mainspring import" in text
