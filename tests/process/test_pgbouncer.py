@@ -32,7 +32,7 @@ ROLE = "pooled"
 SETTINGS = {
     "statement_timeout": "4500ms",
     "lock_timeout": "4500ms",
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "2s",
     "plan_cache_mode": "force_generic_plan",
 }
 OPTIONS = {"connect_args": {"prepare_threshold": None}}

@@ -23,7 +23,7 @@ from mainspring.jobstores.sqlalchemy.database import (
 from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
-from mainspring.jobstores.sqlalchemy.server import ServerDatabase
+from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
 from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
@@ -37,6 +37,9 @@ CONNECT_ARGS: Final = {
     "read_timeout": ANSWER_TIMEOUT_SECONDS,
     "write_timeout": STEP_TIMEOUT_SECONDS,
     "charset": "utf8mb4",
+    # MySQL has no such setting, and reads the second half as a comment.
+    "init_command": f"SET SESSION innodb_lock_wait_timeout = {int(STEP_TIMEOUT_SECONDS)}"
+    f" /*M!, SESSION idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */",
 }
 STATEMENT_BYTES: Final = 4_000_000
 """Split statements that write many rows at this many bytes, if the server takes as many."""

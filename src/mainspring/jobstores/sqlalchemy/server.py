@@ -15,10 +15,15 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy.database import Database, StoreTx
 from mainspring.jobstores.sqlalchemy.waking import readable
 
-__all__ = ["CollisionError", "ServerDatabase"]
+__all__ = ["IDLE_TRANSACTION_SECONDS", "CollisionError", "ServerDatabase"]
 
 T = TypeVar("T")
 
+IDLE_TRANSACTION_SECONDS: Final = 2
+"""The server ends a transaction whose program says nothing for this long, and frees its locks.
+
+A program may be frozen or cut off there. Those who wait for a lock wait longer than this, so they go on without it.
+"""
 REPLACE_WITHIN_SECONDS: Final = 1.0
 DEAD_CONNECTIONS_PER_CALL: Final = 16
 """A call gives up after this many dead connections from the pool."""

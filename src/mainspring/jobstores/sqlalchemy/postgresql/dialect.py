@@ -28,7 +28,7 @@ from mainspring.jobstores.sqlalchemy.database import (
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
-from mainspring.jobstores.sqlalchemy.server import ServerDatabase
+from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
 from mainspring.jobstores.sqlalchemy.waking import AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]
@@ -41,12 +41,14 @@ CONNECT_ARGS: Final = {
     "tcp_user_timeout": _MS,
     "application_name": "mainspring",
     # Plan once for all batches, by the indexes: the statistics of a table that fills and empties are misleading.
-    "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS} -c idle_in_transaction_session_timeout=60000"
+    "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS}"
+    f" -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS * 1000}"
     " -c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
     " -c jit=off",  # compiling would take longer than the statements
 }
 
-_RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
+# Serialization, deadlock, a unique key taken meanwhile, a transaction that was ended while we said nothing.
+_RETRIED: Final = frozenset({"40001", "40P01", "23505", "25P03"})
 
 _POOLER: Final = (
     "a pooler in transaction mode is in between, which needs the settings that docs/stores-sql.md tells: "
