@@ -66,34 +66,42 @@ local function greater(a, b)
   return #a > #b
 end
 
--- Look through members of an index, the newest first; go on after them if there may be more.
-local function look_through(members)
-  local ids = {}
-  for _, member in ipairs(members) do
-    local id = member:sub(TIME + 1)
-    if match(id) then
-      ids[#ids + 1] = id
-      if not counting and #ids >= limit then return answer(ids) end
-    end
-  end
-  return answer(ids, #members == most and members[most])
-end
-
-local function newest(key)
-  return call('ZREVRANGEBYLEX', key, after and '(' .. after or '+', since and '[' .. since or '-', 'LIMIT', 0, most)
+-- Up to so many members of an index behind a place, the newest first.
+local function newest(key, place, number)
+  return call('ZREVRANGEBYLEX', key, place and '(' .. place or '+', since and '[' .. since or '-', 'LIMIT', 0, number)
 end
 
 -- The members of a job's score are in order, but cannot be asked for by it: halve them until the next is found.
-local function newest_of_job(key)
+local function newest_of_job(key, place, number)
   local before, size = call('ZCOUNT', key, '(' .. sum, '+inf'), call('ZCOUNT', key, sum, sum)
-  local low, high = 0, after and size or 0
+  local low, high = 0, place and size or 0
   while low < high do
     local middle = math.floor((low + high) / 2)
     local member = call('ZREVRANGE', key, before + middle, before + middle)[1]
-    if greater(after, member) then high = middle else low = middle + 1 end
+    if greater(place, member) then high = middle else low = middle + 1 end
   end
   if low >= size then return {} end
-  return call('ZREVRANGE', key, before + low, before + math.min(size, low + most) - 1)
+  return call('ZREVRANGE', key, before + low, before + math.min(size, low + number) - 1)
+end
+
+-- Look through an index. The first piece is as long as the page, which most often is all that is needed, and each
+-- further one twice as long. Go on after the last one if there may be more.
+local function look_through(members_of, key)
+  local ids, looked, place, size = {}, 0, after, counting and most or limit
+  while looked < most do
+    size = math.min(size, most - looked)
+    local members = members_of(key, place, size)
+    for _, member in ipairs(members) do
+      local id = member:sub(TIME + 1)
+      if match(id) then
+        ids[#ids + 1] = id
+        if not counting and #ids >= limit then return answer(ids) end
+      end
+    end
+    if #members < size then return answer(ids) end
+    looked, place, size = looked + size, members[size], size * 2
+  end
+  return answer(ids, place)
 end
 
 -- The newest of those that match among some ids, which are few; nil if they are fewer than there must be.
@@ -150,12 +158,12 @@ end
 if before then return look_at(call('HKEYS', prefix .. 'f:' .. before)) end
 if gate then return look_at(call('SMEMBERS', prefix .. 'm:' .. gate)) end
 
-if job then return look_through(newest_of_job(prefix .. 'by_job')) end
-if group then return look_through(newest(prefix .. 'g:' .. group)) end
-if index then return look_through(newest(prefix .. 's:' .. index)) end
+if job then return look_through(newest_of_job, prefix .. 'by_job') end
+if group then return look_through(newest, prefix .. 'g:' .. group) end
+if index then return look_through(newest, prefix .. 's:' .. index) end
 local expected, unfinished = total(queue), true
 for status in pairs(wanted) do
   unfinished = unfinished and (status == 'pending' or status == 'running' or status == 'blocked')
 end
 if expected == 0 then return answer({}) end
-return unfinished and look_at_unfinished(expected) or look_through(newest(prefix .. 'created'))
+return unfinished and look_at_unfinished(expected) or look_through(newest, prefix .. 'created')
