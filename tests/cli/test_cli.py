@@ -170,7 +170,8 @@ def test_names_that_a_stranger_stored_are_shown_as_they_are_and_cannot_steer_the
     with Mainspring(url) as app:
         app.enqueue(print)
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as database, database:
-        database.execute("UPDATE mainspring_runs SET queue = ?", [name])
+        # A run waits in a lane of its queue, so a stranger would write both.
+        database.execute("UPDATE mainspring_runs SET queue = ?, lane = ?", [name, name])
     result = CliRunner(env={"COLUMNS": "200"}).invoke(main, [*verb.split(), "--app", url], color=True)
     assert not isinstance(result.exception, Exception)
     assert (name if name.isprintable() else name.encode("unicode_escape").decode()) in result.output
