@@ -13,7 +13,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.lanes import executor_of
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
+from mainspring.core.run import LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
 from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
@@ -192,7 +192,8 @@ class RecordPacker:
                 frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
             except EncodeError as error:
                 raise in_call(error, data["f"]) from error.__cause__
-        live = self._live(run.id, run.progress, run.data, run.log)
+        reported = run.progress is not None or run.data is not None or run.log
+        live = self._live(run.id, run.progress, run.data, run.log) if reported else None
         owner = run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None
         keep = _KEPT if policy.retention is None else int(policy.retention * SECOND) | 1
         # By position, here and in `run`: to find thirty fields by name would take longer than to sign the call.
@@ -209,7 +210,7 @@ class RecordPacker:
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # a lone surrogate in the user's text must not stop the settle
             reason = reason.encode("utf-8", "backslashreplace").decode()
-        sealed = self.codec.signed and run.status in FINAL
+        sealed = self.codec.signed and run.status._value_ in FINAL_VALUES  # an Enum hashes in Python
         if sealed or errors or (result is not None and not self._is_plain(result)):
             more = {"result": result, "errors": [msgspec.structs.astuple(error) for error in errors]}
             if sealed:

@@ -313,10 +313,14 @@ class SQLiteDatabase(Database):
             connection.execute("ROLLBACK")
         self._begin(connection)
         cursor = connection.cursor()
-        done = [tx for item in group if (tx := self._do(item, cursor, alone=len(group) == 1)) is not None]
-        if len(group) == 1 and group[0].error is not None:
-            self._roll_back(connection)
-            return
+        alone, stirred, ended = len(group) == 1, False, False
+        for item in group:
+            tx = self._do(item, cursor, alone=alone)
+            if tx is not None:
+                stirred, ended = stirred or tx.stirred, ended or tx.ended
+            elif alone:
+                self._roll_back(connection)
+                return
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -327,9 +331,9 @@ class SQLiteDatabase(Database):
             item.committed = True
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
-        if any(tx.stirred for tx in done):
+        if stirred:
             self.waker.stir()
-        if any(tx.ended for tx in done):
+        if ended:
             self.ends.stir()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
