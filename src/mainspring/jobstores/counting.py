@@ -7,7 +7,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mainspring.core.failures import name_of, place_of
 from mainspring.core.insight.metrics import (
@@ -48,6 +48,8 @@ _ENDS: Final = {
 }
 _TIMED: Final = (_SUCCEEDED, _FAILED, _RETRIED)
 _Key = tuple[int, str, str, str | None]
+_Subject = tuple[int, str, str]  # minute, kind, name
+_SumKey = TypeVar("_SumKey")
 
 
 class MetricSums:
@@ -60,7 +62,7 @@ class MetricSums:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._sums: dict[_Key, list[int]] = {}
-        self._named: dict[tuple[int, str, str], list[int]] = {}
+        self._named: dict[_Subject, list[int]] = {}
         self._left: dict[tuple[str, str, int, int], dict[int, int]] = {}
 
     def __bool__(self) -> bool:
@@ -146,13 +148,22 @@ class MetricSums:
         with self._counting():
             sums, self._sums, tallies, self._left = self._sums, {}, self._left, {}
             named, self._named = self._named, {}
+        minutes: dict[_Subject, dict[int, int]] = {}
         for (minute, queue, task, job), cells in sums.items():
-            subjects = [("all", ""), ("queue", queue[:NAME_CHARS]), ("task", task[:NAME_CHARS])]
+            counted = [(cell, number) for cell, number in enumerate(cells) if number]
+            _add(minutes, (minute, "all", ""), counted)
+            _add(minutes, (minute, "queue", queue[:NAME_CHARS]), counted)
+            _add(minutes, (minute, "task", task[:NAME_CHARS]), counted)
             if job is not None:
-                subjects.append(("job", job[:NAME_CHARS]))
-            _add(tallies, subjects, minute, cells)
-        for (minute, kind, name), cells in named.items():
-            _add(tallies, [(kind, name)], minute, cells)
+                _add(minutes, (minute, "job", job[:NAME_CHARS]), counted)
+        for subject, cells in named.items():
+            _add(minutes, subject, [(cell, number) for cell, number in enumerate(cells) if number])
+        for (minute, kind, name), found in minutes.items():
+            at = minute * MINUTE_US
+            for level, (step, stretch, _) in enumerate(LEVELS):
+                place = at % stretch // step * CELLS_PER_STEP
+                moved = [(place + cell, number) for cell, number in found.items()]
+                _add(tallies, (kind, name, level, at - at % stretch), moved)
         return [Tally(*key, cells) for key, cells in tallies.items()]
 
     def put_back(self, tallies: Iterable[Tally]) -> None:
@@ -161,26 +172,17 @@ class MetricSums:
             for tally in tallies:
                 key = tally.kind, tally.name, tally.level, tally.at
                 if key in self._left or len(self._left) < MOST_TALLIES:
-                    left = self._left.setdefault(key, {})
-                    for cell, number in tally.cells.items():
-                        left[cell] = left.get(cell, 0) + number
+                    _add(self._left, key, tally.cells.items())
 
 
-def _add(
-    tallies: dict[tuple[str, str, int, int], dict[int, int]],
-    subjects: Iterable[tuple[str, str]],
-    minute: int,
-    cells: list[int],
-) -> None:
-    """Add what was counted in a minute to the tallies of some subjects, at each level."""
-    counted = [(cell, number) for cell, number in enumerate(cells) if number]
-    for level, (step, stretch, _) in enumerate(LEVELS):
-        at = minute * MINUTE_US
-        place = at % stretch // step * CELLS_PER_STEP
-        for kind, name in subjects:
-            tally = tallies.setdefault((kind, name, level, at - at % stretch), {})
-            for cell, number in counted:
-                tally[place + cell] = tally.get(place + cell, 0) + number
+def _add(sums: dict[_SumKey, dict[int, int]], key: _SumKey, counted: Iterable[tuple[int, int]]) -> None:
+    """Add numbers to the cells of one key."""
+    cells = sums.get(key)
+    if cells is None:
+        sums[key] = dict(counted)
+        return
+    for cell, number in counted:
+        cells[cell] = cells.get(cell, 0) + number
 
 
 def hand_over(sums: MetricSums, store: JobStore) -> None:
