@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -108,7 +109,8 @@ def main() -> None:
         app.start(work=True)
         run = least(lambda: elsewhere(lambda: work.enqueue(1).result(timeout=30)))
         job = app.add_job(work, "interval", days=1, args=[1])
-        fire = least(lambda: elsewhere(lambda: app.modify_job(job.id, next_run_time="2026-01-01T00:00:00+00:00")))
+        # At another time for each try: a run is named after its job and time, and a name is used once.
+        fire = least(lambda: elsewhere(lambda: app.modify_job(job.id, next_run_time=datetime.now(UTC))))
         ended = work.enqueue(1)
         ended.result(timeout=30)
         result = least(lambda: here(lambda: ended.result(timeout=30)))
