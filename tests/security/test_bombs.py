@@ -37,8 +37,11 @@ def test_a_process_that_reads_bombs_hardly_grows() -> None:
     seen = weigh()
     reason, growth = seen.pop("200 MiB without limits")
     assert (reason, growth > 150) == ("bad_data", True)  # so the scale would have told
-    # Of a frame of 10 MiB there are three copies at a time.
-    allowed = {name: GROWTH + (30 if "large frame" in name else 0) for name in seen}
+    # Of a frame of 10 MiB there are three copies at a time. Of the tuples with 15 MiB there are two, and the kernel may
+    # give each of them a huge page of 2 MiB more than it needs.
+    extra = {"10 GiB in a large frame": 30, "tuples in tuples": 4}
+    allowed = {name: GROWTH + extra.get(name, 0) for name in seen}
+    assert extra.keys() <= allowed.keys()
     assert len(seen) == 10
     assert {reason for reason, _ in seen.values()} == {"too_large"}
     assert {name: growth for name, (_, growth) in seen.items() if growth >= allowed[name]} == {}
