@@ -94,8 +94,7 @@ class DashboardApp:
     def _wait(self, timeout: float) -> bool:
         """Wait until something changes in the store; return False if nothing has."""
         self._cursor, kinds = self.app.changes(self._cursor, timeout)
-        if set(kinds) - {"runs"}:  # what needs somebody may be different now
-            self._builder.forget_summary()
+        self._builder.changed(kinds)
         return bool(kinds)
 
     def _routes(self) -> list[Route]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 
 from mainspring.core.insight.explanation import Explanation
 from mainspring.dashboard.looks.times import Times
-from mainspring.dashboard.memo import forget, remembered
+from mainspring.dashboard.memo import SharedFacts, forget, remembered
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, View
 from mainspring.dashboard.pages import PAGES
 from mainspring.dashboard.rendering import RenderedRegion, Renderer
@@ -32,7 +32,7 @@ log = logging.getLogger("mainspring.dashboard")
 
 MOST_PARAMETERS: Final = 100
 SHARED_SECONDS: Final = 1.0
-"""Requests for updates share a rendered page this long."""
+"""Requests for updates share a rendered page this long, and watched views what they read of queues and nodes."""
 
 NAV: Final = (
     ("", (("overview", "Overview", "/", "g o"),)),
@@ -80,6 +80,7 @@ class Builder:
     def __init__(self, app: Mainspring, env: str, placeholder: str) -> None:
         self.app, self._env, self._placeholder = app, env, placeholder
         self._summaries, self._renderer = SummaryReader(app), Renderer()
+        self._facts, self._facts_until = SharedFacts(), 0.0
         self.pages = sorted(PAGES, key=lambda page: (page.path.count("{"), -len(page.path)))
         found = {action.name: action for page in PAGES for action in page.actions}
         self.actions = sorted(found.values(), key=lambda action: (action.path.count("{"), -len(action.path)))
@@ -90,7 +91,15 @@ class Builder:
 
     # -- views -------------------------------------------------------------------------------------------------
 
-    def _view(self, key: ViewKey, page: Page | None, params: Mapping[str, str], *, bare: bool = False) -> View:
+    def _view(
+        self,
+        key: ViewKey,
+        page: Page | None,
+        params: Mapping[str, str],
+        *,
+        bare: bool = False,
+        facts: SharedFacts | None = None,
+    ) -> View:
         """Make a view; unless it is `bare`, this asks the store for the time and the summary."""
         parts = urlsplit(key.here)
         now = int(time.time() * 1e6) if bare else self.app.store.beat()
@@ -107,6 +116,7 @@ class Builder:
             root=key.root,
             csrf=self._placeholder,
             env=self._env,
+            facts=facts,
         )
 
     def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
@@ -167,15 +177,25 @@ class Builder:
 
     # -- live --------------------------------------------------------------------------------------------------
 
-    def forget_summary(self) -> None:
-        """Read anew what needs somebody: a node, a queue or a job has changed."""
-        self._summaries.forget()
+    def changed(self, kinds: Sequence[str]) -> None:
+        """Read anew what has changed, and what needs somebody unless only runs have changed."""
+        if kinds:
+            self._facts_until = 0.0
+        if set(kinds) - {"runs"}:
+            self._summaries.forget()
+
+    def _shared_facts(self) -> SharedFacts:
+        """Return what the watched views have read of the present state, which is at most a second old."""
+        now = time.monotonic()
+        if now >= self._facts_until:
+            self._facts, self._facts_until = SharedFacts(), now + SHARED_SECONDS
+        return self._facts
 
     def live(self, key: ViewKey) -> LiveState:
         """Render the regions of a view that somebody watches."""
         try:
             page, params = self.find(urlsplit(key.here).path)
-            view = self._view(key, page, params)
+            view = self._view(key, page, params, facts=self._shared_facts())
             regions: dict[str, RenderedRegion] = self._renderer.regions(view, page.read(view))
             regions["nav"] = self._renderer.nav(view, self._nav)
             return LiveState(regions, view.now, needs=view.summary.needs)
@@ -242,7 +262,7 @@ class Builder:
                     return 400, Deed(f"Nothing was done: type {asked.typed} to confirm")
             with self.app.acting(who.name or None, form.get("why", "")[:500]):
                 done = action.do(view, form)
-            self._summaries.forget()
+            self.changed(("acts",))
             forget(self.app)
             return 200, done
         except (BadParameter, TypeError, ValueError) as error:

@@ -12,12 +12,15 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
+from mainspring.dashboard.cost import timed
 from mainspring.locks import free_in_children
 
-__all__ = ["forget", "remembered", "remembered_soon"]
+__all__ = ["SharedFacts", "forget", "remembered", "remembered_soon"]
 
-COST_FACTOR: Final = 20.0
-"""Keep an answer this many times as long as it took, so that expensive answers are asked for less often."""
+COST_FACTOR: Final = 100.0
+"""Keep an answer this many times as long as it cost, so that none takes more than a hundredth of a core."""
+MOST_SECONDS: Final = 60.0
+"""But not longer than this."""
 MOST_ANSWERS: Final = 200
 
 T = TypeVar("T")
@@ -31,22 +34,41 @@ _going: dict[tuple[int, Hashable], Future[Any]] = {}
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 
+class SharedFacts:
+    """What is read once for all regions of a view, or for all views that are rendered at about the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reading one fact may need another
+        self._known: dict[str, Any] = {}
+
+    def once(self, name: str, read: Callable[[], T]) -> T:
+        """Return what `read` said first; whoever asks meanwhile waits for it."""
+        with self._lock:
+            if name not in self._known:
+                self._known[name] = read()
+            found: T = self._known[name]
+            return found
+
+    def __contains__(self, name: str) -> bool:
+        """Return True if this was read."""
+        return name in self._known
+
+
 def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[], T]) -> T:
     """Return what `read` has said under this key lately, or ask it."""
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
-    began = time.monotonic()
-    if found is not None and began < found[0]:
-        answer: T = found[1]
-        return answer
-    answer = read()
+    if found is not None and time.monotonic() < found[0]:
+        fresh: T = found[1]
+        return fresh
+    answer, cost = timed(read)
     ended = time.monotonic()
     with _lock:
         if len(known) >= MOST_ANSWERS:
             for old in [each for each, (until, _) in known.items() if until < ended] or list(known):
                 del known[old]
-        known[key] = ended + max(seconds, COST_FACTOR * (ended - began)), answer
+        known[key] = ended + max(seconds, min(MOST_SECONDS, COST_FACTOR * cost)), answer
     return answer
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from mainspring.app.insight.gathering import KnownFacts
 from mainspring.dashboard.looks.times import Times
-from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.memo import SharedFacts, remembered
 from mainspring.dashboard.roles import Role
 
 if TYPE_CHECKING:
@@ -136,18 +136,19 @@ class View:
         root: str = "",
         csrf: str = "",
         env: str = "",
+        facts: SharedFacts | None = None,
     ) -> None:
         self.app, self.page, self.path, self.params, self.query = app, page, path, params, query
         self.role, self.times, self.summary, self.root, self.csrf, self.env = role, times, summary, root, csrf, env
         self._actions = actions
-        self._once: dict[str, Any] = {}
+        self._facts = facts or SharedFacts()
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned first in this view: its regions share it."""
-        if name not in self._once:
-            self._once[name] = make()
-        found: T = self._once[name]
-        return found
+        """Return what `make` returned first: the regions of a view share it, and the views that are watched.
+
+        Like what is `cached`, it must depend on the app alone.
+        """
+        return self._facts.once(name, make)
 
     @property
     def nodes(self) -> list[NodeInfo]:
@@ -156,7 +157,7 @@ class View:
 
     def explain(self, subject: Any, **known: Any) -> Explanation:
         """Explain something; `known` are fields of `KnownFacts` that the page has read already."""
-        if "nodes" in self._once:
+        if "nodes" in self._facts:
             known["nodes"] = self.nodes
         return self.app.insight.explain_with(KnownFacts(self.now, **known), subject)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from mainspring.dashboard.cost import timed
 from mainspring.dashboard.rendering import RenderedRegion
 
 __all__ = ["LiveHub", "LiveState"]
@@ -17,15 +18,13 @@ LEAST_SECONDS: Final = 1.0
 """Render a view at most this often."""
 STEADY_SECONDS: Final = 3.0
 """And at least this often: progress counts as no change."""
-COST_FACTOR: Final = 10.0
-"""A view that is dear to render is rendered less often, so that it takes at most a tenth of a core."""
-STORE_SHARE: Final = 3.0
-"""A view costs at most this many times the CPU time that is spent on it here: a store has its part."""
+COST_FACTOR: Final = 20.0
+"""A view that is dear to render is rendered less often, so that it takes at most a twentieth of a core."""
 MOST_SECONDS: Final = 15.0
 SILENCE_SECONDS: Final = 10.0
 """Say something after this time, so that both sides notice when the other is gone."""
 WAIT_SECONDS: Final = 1.0
-"""Ask the store for changes for this long at a time."""
+"""Ask the store for changes for this long at a time; after a change, ask again only after this time."""
 
 log = logging.getLogger("mainspring.dashboard")
 
@@ -114,30 +113,28 @@ class LiveHub(Generic[Key]):
     async def _keep(self, key: Key, channel: _WatchedView) -> None:
         while not self._closed:
             woken = self._woken
-            state, cost = await asyncio.to_thread(self._rendered, key)
+            state, cost = await asyncio.to_thread(timed, partial(self._render, key))
             channel.publish(state)
-            least = min(MOST_SECONDS, max(LEAST_SECONDS, COST_FACTOR * cost))
+            least = _pause(LEAST_SECONDS, cost)
             await asyncio.sleep(least)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, STEADY_SECONDS - least)):
                     await woken.wait()  # the event of before the rendering: a change meanwhile counts
 
-    def _rendered(self, key: Key) -> tuple[LiveState, float]:
-        """Render a view; return also the seconds that it cost, here and in the store."""
-        began, spent = time.monotonic(), time.thread_time()
-        state = self._render(key)
-        # Most of a long time is a wait for a core if little of it was spent here: that is no cost.
-        return state, min(time.monotonic() - began, STORE_SHARE * (time.thread_time() - spent))
-
     async def _listen(self) -> None:
         """Wake the views when the store says that something changed."""
         while not self._closed:
             try:
-                changed = await asyncio.to_thread(self._wait, WAIT_SECONDS)
+                changed, cost = await asyncio.to_thread(timed, partial(self._wait, WAIT_SECONDS))
             except Exception as error:  # the views say themselves that the store does not answer
                 log.debug("the store does not tell of changes: %s", error)
-                await asyncio.sleep(WAIT_SECONDS)
-                changed = True
+                changed, cost = True, 0.0
             if changed:
                 woken, self._woken = self._woken, asyncio.Event()
                 woken.set()
+                await asyncio.sleep(_pause(WAIT_SECONDS, cost))  # a busy store has changed at every look
+
+
+def _pause(least: float, cost: float) -> float:
+    """Return how long to rest after something that cost so many seconds."""
+    return min(MOST_SECONDS, max(least, COST_FACTOR * cost))

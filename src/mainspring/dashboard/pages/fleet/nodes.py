@@ -23,7 +23,6 @@ MOST_NODES_OPEN: Final = 60
 """With more processes than this, hosts are folded."""
 USUAL_SECONDS: Final = 30.0
 MOST_LOST: Final = 10
-MB: Final = 1024 * 1024
 
 
 class BusyRun(NamedTuple):
@@ -95,9 +94,15 @@ def _process(view: View, node: NodeInfo, found: dict[str, RunView], usual: dict[
         f"{node.host}:{node.pid}",
         runs,
         max(0, node.busy - len(runs)),
-        f"{node.rss / MB:,.0f} MB" if node.rss else "",
+        _memory(node.rss),
         _says(view, node),
     )
+
+
+def _memory(size: int) -> str:
+    if not size:
+        return ""
+    return f"{size / 2**30:.1f} GB" if size >= 1000 * 2**20 else f"{size / 2**20:.0f} MB"
 
 
 def _busy(view: View, run: RunView, started_at: int, p95: float | None) -> BusyRun:

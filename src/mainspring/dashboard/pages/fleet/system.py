@@ -12,8 +12,8 @@ from mainspring import __version__
 from mainspring.app.doctor import Diagnosis, Mark, diagnose
 from mainspring.app.insight.acting import AuditEntry
 from mainspring.core.insight.acts import Act
-from mainspring.core.insight.wording import several
-from mainspring.core.instants import from_us
+from mainspring.core.insight.wording import several, took
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.redaction import masked, without_password
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
@@ -87,7 +87,7 @@ def settings(view: View, data: dict[str, Any]) -> dict[str, Any]:
         ("App", app.name),
         ("Code", app.code or "not given: Mainspring(code=...)"),
         ("Zone", str(app.timezone)),
-        ("Lease", f"{app.lease:g} s"),
+        ("Lease", took(int(app.lease * SECOND))),
         ("Requires", app.require or "nothing"),
         ("Key", "set: what is stored is signed" if app.codec.signed else "none: what is stored is not signed"),
         ("Queues", ", ".join(app.declared_queues())),

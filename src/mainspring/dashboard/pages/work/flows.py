@@ -144,13 +144,14 @@ def _node(view: View, row: StepRow, step: FlowStep) -> GraphNode:
 
 
 def _word(view: View, row: StepRow, step: FlowStep) -> str:
+    usual = f"usually {took(int(row.usual * SECOND))}" if row.usual else ""
     if row.line is None:
-        return "hook: however it ends" if step.hook else f"usually {took(int(row.usual * SECOND))}" if row.usual else ""
+        return "hook: however it ends" if step.hook else usual
     if row.kind in ("delayed", "retrying"):
         return f"in {took(max(0, row.line.run.record.run_at - view.now))}"
     if row.kind == "running" and row.line.progress is not None and row.line.progress.share is not None:
         return f"{row.line.progress.share:.0%}".replace("%", " %")
-    return "" if row.line.took is None else took(int(row.line.took * SECOND))
+    return usual if row.line.took is None else took(int(row.line.took * SECOND))
 
 
 def _folded(nodes: Sequence[GraphNode]) -> list[GraphNode]:

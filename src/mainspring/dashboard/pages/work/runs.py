@@ -133,7 +133,7 @@ def _rows(view: View, runs: Sequence[RunView]) -> list[RunLine]:
     rows = [run_row(view.app, run, view.now) for run in runs]
     if not any(row.kind in ("waiting", "delayed", "blocked") for row in rows):
         return rows
-    queues = {row.info.name: row for row in remembered(view.app, "runs.queues", 2.0, lambda: queue_rows(view))}
+    queues = {row.info.name: row for row in queue_rows(view)}
     return [row if row.says else row._replace(says=_waits(view, row, queues.get(row.run.queue))) for row in rows]
 
 
