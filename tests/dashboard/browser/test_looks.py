@@ -73,6 +73,34 @@ def test_checks_1_and_10_a_page_fits_is_quiet_and_axe_finds_nothing(
     assert not violations(page)
 
 
+def test_a_short_page_does_not_scroll(page: Page) -> None:
+    page.goto("/broken")
+    assert page.evaluate("document.documentElement.scrollHeight - innerHeight") == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/queues"])
+def test_the_words_of_a_chart_stay_inside_its_card_on_a_phone(path: str, page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(path)
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('main .card svg.chart text')].filter(text => text.checkVisibility()
+          && text.getBoundingClientRect().right > text.closest('.card').getBoundingClientRect().right)
+          .map(text => text.textContent)"""
+    )
+    assert not outside
+
+
+def test_a_tag_stands_beside_the_name_it_belongs_to(page: Page) -> None:
+    page.goto("/jobs")
+    gap = page.evaluate(
+        """() => { const tag = document.querySelector('.jobs .name > .tag')
+          const words = document.createRange()
+          words.selectNodeContents(tag.previousElementSibling)
+          return tag.getBoundingClientRect().left - words.getBoundingClientRect().right }"""
+    )
+    assert 0 <= gap <= 12
+
+
 def violations(page: Page) -> list[str]:
     """Return what axe finds wrong with a page."""
     page.keyboard.press("p")  # updates would make it begin anew

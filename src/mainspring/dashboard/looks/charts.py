@@ -248,7 +248,7 @@ def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int
         if band.since - 0.05 < place < band.until + 0.05:
             place = band.until
     if peak:
-        side, dx = ("end", -6) if place > 0.8 else ("", 6)
+        side, dx = ("end", -6) if place > 0.5 else ("", 6)  # half a phone has room for it
         near_now = max(place, 0.05) * 100
         text = Markup('<text class="strong {}" x="{}" dx="{}" y="{}">{}</text>')
         parts.append(text.format(side, per_cent(near_now), dx, y0 - 8, peak))

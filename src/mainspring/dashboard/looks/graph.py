@@ -103,7 +103,7 @@ def _node(node: GraphNode, x: int, y: int) -> Markup:
             node.kind, x, y, WIDTH, HEIGHT
         )
     ]
-    top = y if node.arguments and node.word else y + 9
+    top = y + 8 * ((not node.arguments) + (not node.word))  # as high as its lines need
     use = '<svg x="{}" y="{}" width="14" height="14" class="m t-{}"><use href="#m-{}"/></svg>'
     parts.append(Markup(use).format(x + 12, top + 11, tone(node.kind), node.kind))
     line = '<text class="{}" x="{}" y="{}">{}</text>'
