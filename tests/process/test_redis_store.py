@@ -315,7 +315,7 @@ def test_a_sleeper_survives_a_restart(start_server: StartServer) -> None:
 
 def test_a_lost_reply_is_an_unknown_outcome_for_a_write_and_an_outage_for_a_read() -> None:
     with _Deaf() as port:
-        store = RedisJobStore(host="127.0.0.1", port=port, socket_timeout=0.2)
+        store = RedisJobStore(host="127.0.0.1", port=port, socket_timeout=2.0)  # enough for a slow machine to connect
         with pytest.raises(StoreUnavailable) as read:
             store.beat()
         assert not isinstance(read.value, OutcomeUnknown)

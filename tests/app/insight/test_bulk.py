@@ -304,3 +304,23 @@ def test_a_run_that_was_sent_back_and_failed_again_is_not_sent_back_twice(app: M
     ended = app.bulk("old")
     assert ended is not None
     assert (ended.changed, dict(ended.left)) == (0, {"it ended meanwhile": 1})
+
+
+@LOCAL
+def test_an_action_whose_lease_is_over_at_its_end_is_counted_and_recorded_once(app: Mainspring) -> None:
+    fill(app, 3)
+    cancelled: list[object] = []
+
+    def lose_it_at_the_last_run(event: object) -> None:
+        cancelled.append(event)
+        if len(cancelled) == 3:
+            app.store.shift_clock(app.lease + 1)
+            app.bulks._claims._give_back()
+
+    app.on(EVENT_RUN_CANCELLED, lose_it_at_the_last_run)
+    asked = app.apply("cancel", "queue:default")
+    assert asked.wait(LIMIT)
+    ended = app.bulk(asked.id)
+    assert ended is not None
+    assert (ended.state, ended.looked_at, dict(ended.left)) == ("done", 3, {"it is cancelled": 3})
+    assert len(app.audit(kind="runs", target="queue:default")) == 1

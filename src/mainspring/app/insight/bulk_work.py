@@ -140,7 +140,7 @@ class BulkClaims:
         return note
 
     def settle(self, bulk: Bulk, run: Run, state: str) -> None:
-        """Write the end of an action."""
+        """Write the end of an action; raise LostBulk if its lease was over by then and another process has it."""
         now = self._app.now()
         report = Report(run, Result.RETURNED, started_at=run.started_at or now, finished_at=now)
         if state == "failed":
@@ -150,7 +150,8 @@ class BulkClaims:
         report.value = {**bulk.notes(), "state": state}
         settler = Settler(self._app.store)
         settler.add(report, conclude(report, now, 0.0, retry=False), now)
-        list(settler.settle(now))
+        if not all(each.accepted for each in settler.settle(now)):
+            raise LostBulk
 
 
 def place_of(run: Run) -> RunView | None:
