@@ -115,10 +115,10 @@ def _make_trigger(
     crontab: bool,
     besides: Iterable[str],
 ) -> BaseTrigger:
-    if isinstance(trigger, BaseTrigger):
-        _refuse(options, "a job, and the trigger is made already", besides)
-        return trigger
     if trigger is not None and not isinstance(trigger, str):
+        if isinstance(trigger, BaseTrigger):
+            _refuse(options, "a job, and the trigger is made already", besides)
+            return trigger
         raise TypeError(f"trigger must be a trigger object, its name or a crontab expression, not {trigger!r}")
     if crontab and trigger is not None and (len(trigger.split()) > 1 or trigger.startswith("@")):
         zone = options.pop("timezone", None) or zone

@@ -123,6 +123,15 @@ def test_the_number_of_keys_has_a_bound_and_nothing_is_lost() -> None:
     assert sum(tasks.values()) == MOST_KEYS + 50
 
 
+def test_runs_of_too_many_jobs_still_count_for_their_queue_and_task() -> None:
+    sums = MetricSums()
+    sums.added([run(job_id=f"job{number}") for number in range(MOST_KEYS + 50)], NOW)
+    counted = {(each.kind, each.name): sum(each.cells.values()) for each in sums.take() if each.level == 0}
+    assert counted["queue", "mail"] == counted["task", "shop:send"] == MOST_KEYS + 50
+    assert counted["job", "job0"] == 1
+    assert counted["job", ""] == 50
+
+
 def test_a_forked_child_does_not_hand_over_what_its_parent_counted() -> None:
     sums = MetricSums()
     sums.added([run()], NOW)

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["MetricSums", "hand_over"]
 
 MOST_KEYS: Final = 1000
-"""A process counts at most this many combinations of minute, queue, task and job; the rest goes under no name."""
+"""A process counts at most this many combinations of minute, queue, task and job, and at most twice as many in all.
+
+Beyond that, it counts jobs under no name, and then queues and tasks, too.
+"""
 MOST_TALLIES: Final = 20_000
 """Keep at most this many tallies that the store could not take."""
 NAME_CHARS: Final = 200
@@ -130,11 +133,18 @@ class MetricSums:
 
     def _cells(self, run: Run, minute: int) -> list[int]:
         key = minute, run.queue, run.call.task_name, run.job_id
-        cells = self._sums.get(key)
+        return self._sums.get(key) or self._begin_cells(key)
+
+    def _begin_cells(self, key: _Key) -> list[int]:
+        """Return the cells of one more combination, or those with fewer names if there are too many."""
+        sums, most = self._sums, MOST_KEYS
+        if len(sums) >= most and key[3] is not None:
+            key, most = (*key[:3], ""), 2 * MOST_KEYS
+        if len(sums) >= most and key not in sums:
+            key = key[0], "", "", ""
+        cells = sums.get(key)
         if cells is None:
-            if len(self._sums) >= MOST_KEYS:
-                key = minute, "", "", ""
-            cells = self._sums.setdefault(key, [0] * CELLS)
+            cells = sums[key] = [0] * CELLS
         return cells
 
     def _name(self, kind: str, name: str, at: int) -> list[int]:

@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class SchedulerJobs(JobBook):
     """The job book of a scheduler, over all of its stores."""
 
-    fields = (*JobBook.fields, "executor")
+    fields = JobBook.fields | {"executor"}
     options = JOB_OPTIONS | {"jobstore", "executor"}
     reads_crontab = False  # APScheduler refuses it, too
 
@@ -153,7 +153,7 @@ class SchedulerVerbs:
         Besides the trigger's own arguments, `trigger_args` takes the run policy: `timeout`, `retries`, `backoff`,
         `retry_on`, `give_up_on`, `retention`, `priority`, `delivery`.
         """
-        trigger_args |= {
+        options = {
             "args": args,
             "kwargs": kwargs,
             "name": name,
@@ -164,8 +164,9 @@ class SchedulerVerbs:
             "executor": executor,
             "queue": queue,
             "shard": shard,
+            **trigger_args,
         }
-        job = self._book.make(func, trigger, id, trigger_args, jobstore=jobstore)
+        job = self._book.make(func, trigger, id, options, jobstore=jobstore)
         return self._book.put(job, jobstore, replace_existing)
 
     def scheduled_job(

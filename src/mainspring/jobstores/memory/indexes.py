@@ -366,8 +366,9 @@ class History:
     def pop_oldest(self) -> Record:
         """Remove the run that finished first of those limited in number; there must be one."""
         while True:
-            record = self._current(self._finished.popleft())
-            if record is not None:
+            _, number, run_id = self._finished.popleft()
+            record = self._records.get(run_id)  # as `_current` does: each run that ends drops one
+            if record is not None and record.number == number:
                 record.number = 0
                 self.kept -= 1
                 return record

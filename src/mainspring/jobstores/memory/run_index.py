@@ -238,10 +238,13 @@ class RunIndex:
 
     def _delete(self, record: Record, now: int) -> None:
         run = record.run
-        self._edges.cut_behind(run.id)
-        self._edges.cut_before(run)
+        if run.followed:
+            self._edges.cut_behind(run.id)
+        if run.after:
+            self._edges.cut_before(run)
         del self._records[run.id]
-        self._history.discard(record)
+        if record.number:
+            self._history.discard(record)
         self._history.remember(run.id, now)
 
 

@@ -60,9 +60,8 @@ class JobBook(JobLookup):
     """
 
     log = logging.getLogger("mainspring.scheduler")
-    fields: tuple[str, ...] = (
-        *("queue", "misfire_grace_time", "coalesce", "max_instances", "overlap"),
-        *("late_after", "down_after"),
+    fields: frozenset[str] = frozenset(
+        ("queue", "misfire_grace_time", "coalesce", "max_instances", "overlap", "late_after", "down_after")
     )
     """The plain attributes of a job that the caller may set."""
     options: frozenset[str] = JOB_OPTIONS
@@ -112,12 +111,18 @@ class JobBook(JobLookup):
         """
         args, kwargs, name = options.pop("args", None), options.pop("kwargs", None), options.pop("name", None)
         next_run_time, shard = options.pop("next_run_time", undefined), options.pop("shard", None)
-        own = {field: options.pop(field) for field in POLICY_FIELDS & options.keys()}
+        fields, own = self.fields, {}
+        given = []
+        for option, value in list(options.items()):
+            if option in fields:
+                del options[option]
+                if value is not undefined and (value is not None or option != "queue"):
+                    given.append((option, value))
+            elif option in POLICY_FIELDS:
+                own[option] = options.pop(option)
         call, policy, plain = self._describe(func, args, kwargs, name, own)
-        for field in self.fields:
-            given = options.pop(field, undefined)
-            if given is not undefined and (given is not None or field != "queue"):
-                plain[field] = check_field(field, given)
+        for field, value in given:
+            plain[field] = check_field(field, value)
         check_lateness(plain.get("late_after"), plain.get("down_after"))
         job_id = new_job_id() if id is None else check_id(id)
         job = Job(
