@@ -79,7 +79,11 @@ def test_a_wrong_app_is_answered_with_the_right_one(
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]  # to look makes no key and no database
 
 
-@pytest.mark.parametrize("verb", [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"]])
+@pytest.mark.parametrize(
+    "verb",
+    [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"], ["doctor"], ["simulate"], ["dashboard"]],
+    ids=lambda verb: " ".join(verb),
+)
 def test_to_look_at_a_database_whose_key_is_gone_makes_no_other_key(verb: list[str], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with Mainspring(url) as app:

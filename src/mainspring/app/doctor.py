@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mainspring.app.insight.gathering import recent_runs
+from mainspring.codec.key_sources import KEY_VARIABLE
 from mainspring.core.insight.health import usual_duration
 from mainspring.core.insight.wording import duration, held_runs
 from mainspring.core.instants import SECOND
@@ -101,6 +102,10 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
     where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
+        return Diagnosis(where, "unknown", (finding,))
+    if app.absent_key is not None:  # to go on would make another key
+        text = f"the database is there, and its key file {app.absent_key} is not"
+        finding = Finding(Mark.PROBLEM, "key", text, f"put it back, or set {KEY_VARIABLE} to the key of the app")
         return Diagnosis(where, "unknown", (finding,))
     level, findings, reachable = "unknown", list[Finding](), True
     try:
