@@ -35,6 +35,15 @@ def test_a_list_shows_each_run_in_one_plain_line(shop: Shop) -> None:
     assert "TimeoutError: mail.example.com did not answer" in plain[4]
 
 
+def test_show_says_why_a_run_stands_as_it_does(shop: Shop) -> None:
+    shop.call("runs", "cancel", shop.ids["cat"])
+    says = {"bob": "Failed for good", "cat": "Cancelled by", "dog": "Set for", "eve": "Succeeded"}
+    for who, sentence in says.items():
+        lines = dict(line.split(maxsplit=1) for line in shop.call("runs", "show", shop.ids[who]).output.splitlines()[:3])
+        assert lines["why"].startswith(sentence)
+    assert "\nstart 1 failed\nTraceback" in shop.call("runs", "show", shop.ids["bob"]).output
+
+
 def test_secrets_are_not_shown(shop: Shop) -> None:
     for words in (["list"], ["list", "--json"], ["show", shop.ids["bob"]], ["show", shop.ids["bob"], "--json"]):
         said = shop.call("runs", *words).output
