@@ -224,7 +224,8 @@ def test_a_node_whose_beats_stay_away_is_called_silent_and_serves_nothing(tmp_pa
 
 
 def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summary(tmp_path: Path) -> None:
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PATH": path}
     command = [sys.executable, "-m", "mainspring", "demo", "--seconds", "6"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -249,12 +250,18 @@ def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summ
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_the_demo_cleanly() -> None:
+def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-m", "mainspring", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mainspring", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": str(tmp_path)},
     )
     assert demo.stdout is not None
     assert "Ctrl-C ends it" in demo.stdout.readline()
+    program, *words = demo.stdout.readline().split()  # the environment is not active: `mainspring` would not be found
+    assert (Path(program).is_file(), words[:3]) == (True, ["runs", "list", "--app"])
     demo.send_signal(signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, err) == (0, "")
