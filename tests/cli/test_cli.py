@@ -79,6 +79,20 @@ def test_a_wrong_app_is_answered_with_the_right_one(
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]  # to look makes no key and no database
 
 
+@pytest.mark.parametrize("group", ["runs", "jobs", "queues", "broken"])
+def test_a_group_without_a_verb_lists_and_an_unknown_verb_is_answered_with_the_near_one(
+    group: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job(print, "interval", hours=1, id="hourly")
+    assert call(group, "--app", url) == call(group, "list", "--app", url)
+    code, text = call(group, "lst", "--app", url)
+    assert (code, "no verb 'lst'; did you mean 'list'?" in text) == (2, True)
+    assert call(group, "-h") == call(group, "--help")
+    assert "..." not in call(group, "-h")[1].partition("Commands:")[2]  # no sentence about a verb is cut
+
+
 @pytest.mark.parametrize(
     "verb",
     [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"], ["doctor"], ["simulate"], ["dashboard"]],

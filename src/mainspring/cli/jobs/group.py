@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["choose", "jobs", "next_time", "only", "queue_of", "read_jobs", "shown_call"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def jobs() -> None:
     """Look at jobs and when they fire; add, edit, pause, resume or remove them, run them now.
 

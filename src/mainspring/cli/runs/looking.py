@@ -146,7 +146,8 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
     pairs += [("task", run.task), ("queue", run.queue)]
     pairs += [(name, str(value)) for name in ("job_id", "group", "node", "reason") if (value := record[name])]
     pairs.append(("starts", starts_text(run.record)))
-    for title, moment in (("made", "created_at"), ("due", "run_at"), ("started", "started_at"), ("ended", "finished_at")):
+    moments = {"made": "created_at", "due": "run_at", "started": "started_at", "ended": "finished_at"}
+    for title, moment in moments.items():
         if record[moment] is not None:
             pairs.append((title, f"{record[moment]:%Y-%m-%d %H:%M:%S %Z}"))
     pairs += [("took", took)] if took else []
