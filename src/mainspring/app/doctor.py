@@ -157,7 +157,7 @@ def _clock(store: JobStore) -> Iterator[Finding]:
     trip, skew = min(trips)
     error = trip / 2e6
     if abs(skew) - trip // 2 <= CLOCK_SKEW_US * 1000:
-        text = f"the store's clock and this machine's differ by {skew / 1e6:.0f} ms, give or take {error:.1f} ms"
+        text = f"the store's clock and this machine's differ by {abs(skew) / 1e6:.0f} ms, give or take {error:.1f} ms"
         yield Finding(Mark.OK, "clock", text)
         return
     side = "ahead of" if skew > 0 else "behind"
