@@ -294,7 +294,7 @@ def _text(exception: BaseException | None) -> str | None:
 
 
 def _freed(run: Run) -> dict[str, Any]:
-    """Return how a run lets its unique key go, and keeps it in mind in case that it is sent back."""
+    """Return the changes that free a run's unique key, and remember the key in case the run is sent back."""
     return {"unique": None, "key": run.unique or run.key}
 
 
