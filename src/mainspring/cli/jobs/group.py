@@ -52,6 +52,11 @@ def choose(app: Mainspring, job_ids: Sequence[str]) -> list[Job]:
             matching = {name: job for name, job in by_id.items() if name.startswith(job_id[:-1])}
         else:
             matching = {job_id: by_id[job_id]} if job_id in by_id else _without_module(by_id, job_id)
+        if not matching and any(f":{name}".endswith(f":{job_id}") for name in app.jobs.declared_ids):
+            raise CommandFailed(
+                f"the code declares the schedule {job_id!r}, and the store lacks it: the app adds it when it starts",
+                command("jobs diff"),
+            )
         if not matching:
             raise CommandFailed(str(JobLookupError(job_id, tuple(by_id))), command("jobs list"))
         found |= matching
