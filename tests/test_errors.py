@@ -78,7 +78,9 @@ def test_near_matches_come_first_and_a_short_list_of_names_otherwise() -> None:
 
 
 def test_how_a_worker_died_is_said() -> None:
-    assert "by signal 9" in str(errors.WorkerDied(12, -9))
+    assert "by signal 9 (SIGKILL: out of memory?)" in str(errors.WorkerDied(12, -9))
+    assert "by signal 11 (SIGSEGV)" in str(errors.WorkerDied(12, -11))
+    assert "by signal 99 (unknown)" in str(errors.WorkerDied(12, -99))
     assert "with code 3" in str(errors.WorkerDied(12, 3))
 
 

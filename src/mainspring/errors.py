@@ -42,6 +42,7 @@ MainspringError
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -441,9 +442,17 @@ class WorkerDied(MainspringError, RuntimeError):
         super().__init__(pid, exitcode)
         self.pid, self.exitcode = pid, exitcode
 
+    @property
+    def how(self) -> str:
+        """How the process ended: by which signal, or with which exit code."""
+        if self.exitcode is None or self.exitcode >= 0:
+            return f"with code {self.exitcode}"
+        number = -self.exitcode
+        name = signal.Signals(number).name if number in signal.valid_signals() else "unknown"
+        return f"by signal {number} ({name}{': out of memory?' if name == 'SIGKILL' else ''})"
+
     def __str__(self) -> str:
-        how = f"by signal {-self.exitcode}" if self.exitcode and self.exitcode < 0 else f"with code {self.exitcode}"
-        return f"worker process {self.pid} ended {how} while it executed the run"
+        return f"worker process {self.pid} ended {self.how} while it executed the run"
 
 
 class Retry(MainspringError):

@@ -15,6 +15,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.codec import Codec, EncodeError
+from mainspring.core.failures import place_of
 from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.base import Answers
@@ -267,6 +268,7 @@ def test_a_result_that_cannot_be_stored_fails_its_run_and_says_why(make_app: Mak
     assert (view.status, view.attempt) == (Status.FAILED, 1)
     assert view.error is not None
     assert "object" in view.error.message
+    assert place_of(view.error.traceback) == ""  # no frame of ours passes for the place that failed
 
 
 def test_a_result_is_packed_and_signed_once(make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,21 @@ def test_a_mistyped_folder_is_named_and_not_made(make_app: MakeApp, tmp_path: Pa
     with pytest.raises(ConfigurationError, match=r"no folder '.*dtaa'; make it, or correct the URL"):
         app.enqueue(same, "lost")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return look(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigurationError) as caught:
+        find_keyring(None, f"sqlite:///{tmp_path}/jobs.db")
+    said = str(caught.value)
+    assert said.startswith(f"a key for 'jobs.db' cannot be made in the folder {str(tmp_path)!r} (Permission denied)")
 
 
 def test_a_key_file_that_others_can_read_is_refused(make_app: MakeApp, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_an_option_that_people_know_from_elsewhere_leads_to_ours(words: list[str
     [
         ("ap.py", r"there is no file '.*ap\.py' to load the app from; did you mean 'app\.py'\?"),
         ("jobs.db", r"'jobs\.db' is no module; a database is named by its URL: sqlite:///jobs\.db"),
+        ("json", r"module 'json' has no app: none of its variables is a Mainspring\(\.\.\.\)"),
     ],
 )
 @pytest.mark.parametrize("verb", [["runs", "list"], ["worker"]])
@@ -79,7 +80,25 @@ def test_a_wrong_app_is_answered_with_the_right_one(
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]  # to look makes no key and no database
 
 
-@pytest.mark.parametrize("verb", [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"]])
+@pytest.mark.parametrize("group", ["runs", "jobs", "queues", "broken"])
+def test_a_group_without_a_verb_lists_and_an_unknown_verb_is_answered_with_the_near_one(
+    group: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job(print, "interval", hours=1, id="hourly")
+    assert call(group, "--app", url) == call(group, "list", "--app", url)
+    code, text = call(group, "lst", "--app", url)
+    assert (code, "no verb 'lst'; did you mean 'list'?" in text) == (2, True)
+    assert call(group, "-h") == call(group, "--help")
+    assert "..." not in call(group, "-h")[1].partition("Commands:")[2]  # no sentence about a verb is cut
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"], ["doctor"], ["simulate"], ["dashboard"]],
+    ids=lambda verb: " ".join(verb),
+)
 def test_to_look_at_a_database_whose_key_is_gone_makes_no_other_key(verb: list[str], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with Mainspring(url) as app:
@@ -220,7 +239,8 @@ def test_a_node_whose_beats_stay_away_is_called_silent_and_serves_nothing(tmp_pa
 
 
 def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summary(tmp_path: Path) -> None:
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PATH": path}
     command = [sys.executable, "-m", "mainspring", "demo", "--seconds", "6"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -245,12 +265,18 @@ def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summ
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_the_demo_cleanly() -> None:
+def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-m", "mainspring", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mainspring", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": str(tmp_path)},
     )
     assert demo.stdout is not None
     assert "Ctrl-C ends it" in demo.stdout.readline()
+    program, *words = demo.stdout.readline().split()  # the environment is not active: `mainspring` would not be found
+    assert (Path(program).is_file(), words[:3]) == (True, ["runs", "list", "--app"])
     demo.send_signal(signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, err) == (0, "")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from mainspring import Mainspring
 from mainspring.cli import main
 from mainspring.jobstores.base import NodeInfo
 from tests.app.insight.kit import announce
@@ -31,6 +33,20 @@ def jobs(shop: Shop) -> Shop:
 
 def ids(shop: Shop) -> list[str]:
     return [job["id"] for job in shop.json("jobs", "list")]
+
+
+def test_a_schedule_that_the_app_has_not_stored_yet_is_known_from_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "from mainspring import Mainspring\napp = Mainspring('sqlite:///jobs.db')\n"
+    (tmp_path / "unstored.py").write_text(f"{program}@app.schedule('@daily')\ndef report(): ...\n")
+    with Mainspring("sqlite:///jobs.db") as app:
+        app.add_job(print, "interval", hours=1, id="hourly")
+    for job_id in ("report", "unstored:report"):
+        found = CliRunner().invoke(main, ["jobs", "run", job_id, "--app", "unstored.py"])
+        assert found.exit_code == 1
+        assert f"the code declares the schedule {job_id!r}, and the store lacks it" in found.output
 
 
 def test_jobs_are_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:

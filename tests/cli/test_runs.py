@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_a_list_shows_each_run_in_one_plain_line(shop: Shop) -> None:
     assert [line.split()[0] for line in plain[1:]] == ["delayed", "waiting", "succeeded", "failed", "succeeded"]
     assert [line.split()[1] for line in plain[1:]] == [shop.ids[who] for who in ("dog", "cat", "eve", "bob", "ann")]
     assert "TimeoutError: mail.example.com did not answer" in plain[4]
+
+
+def test_show_says_why_a_run_stands_as_it_does(shop: Shop) -> None:
+    shop.call("runs", "cancel", shop.ids["cat"])
+    says = {"bob": "Failed for good", "cat": "Cancelled by", "dog": "Set for", "eve": "Succeeded"}
+    for who, sentence in says.items():
+        shown = shop.call("runs", "show", shop.ids[who]).output
+        assert re.search(rf"^why +{sentence}", shown, re.MULTILINE)
+    assert "\nstart 1 failed\nTraceback" in shop.call("runs", "show", shop.ids["bob"]).output
 
 
 def test_secrets_are_not_shown(shop: Shop) -> None:

@@ -77,7 +77,7 @@ def test_the_text_says_what_it_is_and_what_to_do() -> None:
     error = refusal({"kwargs": {"user": {"home": Plain(1)}}})
     assert error.kind == "tests.codec.shapes.Plain"
     assert str(error) == (
-        "kwargs.user.home is a tests.codec.shapes.Plain, which cannot be stored; pass plain values, a dataclass or"
+        "kwargs.user.home is a tests.codec.shapes.Plain, which cannot be stored; use plain values, a dataclass or"
         " an id to look it up by, say how to store it (register_type), or allow pickle: allow_pickle=True and"
         " secret_key=... in BackgroundScheduler(...) or Mainspring(...)"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mainspring.app.insight.gathering import recent_runs
+from mainspring.codec.key_sources import KEY_VARIABLE
 from mainspring.core.insight.health import usual_duration
 from mainspring.core.insight.wording import duration, held_runs
 from mainspring.core.instants import SECOND
@@ -102,6 +103,10 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
+    if app.absent_key is not None:  # to go on would make another key
+        text = f"the database is there, and its key file {app.absent_key} is not"
+        finding = Finding(Mark.PROBLEM, "key", text, f"put it back, or set {KEY_VARIABLE} to the key of the app")
+        return Diagnosis(where, "unknown", (finding,))
     level, findings, reachable = "unknown", list[Finding](), True
     try:
         store = app.store
@@ -152,7 +157,7 @@ def _clock(store: JobStore) -> Iterator[Finding]:
     trip, skew = min(trips)
     error = trip / 2e6
     if abs(skew) - trip // 2 <= CLOCK_SKEW_US * 1000:
-        text = f"the store's clock and this machine's differ by {skew / 1e6:.0f} ms, give or take {error:.1f} ms"
+        text = f"the store's clock and this machine's differ by {abs(skew) / 1e6:.0f} ms, give or take {error:.1f} ms"
         yield Finding(Mark.OK, "clock", text)
         return
     side = "ahead of" if skew > 0 else "behind"

@@ -89,7 +89,9 @@ def _find_app(path: str) -> Mainspring:
             raise ConfigurationError(f"{path!r} is {found!r}, not a Mainspring app")
         return found
     apps = {name: value for name, value in vars(module).items() if isinstance(value, Mainspring)}
+    if not apps:
+        raise ConfigurationError(f"module {module_name!r} has no app: none of its variables is a Mainspring(...)")
     if len(set(map(id, apps.values()))) != 1:
-        which = ", ".join(f"{module_name}:{name}" for name in apps) or "none"
+        which = ", ".join(f"{module_name}:{name}" for name in apps)
         raise ConfigurationError(f"which app of {module_name!r} is meant? it has {which}")
     return next(iter(apps.values()))

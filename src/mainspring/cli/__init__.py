@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from mainspring import __version__
+from mainspring.cli.common.verbs import VerbGroup
 
 __all__ = ["main"]
 
@@ -50,7 +51,7 @@ _VERBS: Final = {
 }
 
 
-class _Verbs(click.Group):
+class _Verbs(VerbGroup):
     """Finds verbs without importing them all."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -88,13 +89,6 @@ class _Verbs(click.Group):
             from mainspring.cli.common.habits import with_habit
 
             raise with_habit(error) from None
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in _VERBS:
-            from mainspring.errors import near
-
-            ctx.fail(f"no verb {args[0]!r}{near(args[0], _VERBS)}")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

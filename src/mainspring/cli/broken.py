@@ -9,6 +9,7 @@ import click
 
 from mainspring.cli.common.output import print_json
 from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
 from mainspring.errors import ConflictingIdError
@@ -17,7 +18,7 @@ from mainspring.jobstores.base import BrokenJob
 __all__ = ["broken"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def broken() -> None:
     """List, restore or discard the jobs and runs that were set aside because they could not be read.
 

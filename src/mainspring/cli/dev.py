@@ -69,7 +69,7 @@ def _work(target: str, threads: int, dashboard: bool) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     if "://" not in target:
         load_app(target)  # what its schedules look like is said here, while other verbs keep it to themselves
-    with opened(target, must_exist=False) as app:
+    with opened(target, must_exist=False, needs_key=False) as app:
         server, line = beside(app) if dashboard else (None, "")
         if line:
             _say(line)

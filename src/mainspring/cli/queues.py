@@ -10,6 +10,7 @@ import click
 
 from mainspring.cli.common.output import Column, echo, print_json, table
 from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.run import HELD_PREFIX
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["queue_cells", "queues", "queues_data"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def queues() -> None:
     """Show what waits in queues; pause, resume, limit or purge them.
 

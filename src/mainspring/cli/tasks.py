@@ -32,7 +32,7 @@ def tasks(as_json: bool, where: str | None, name: str) -> None:
         raise CommandFailed(
             "a store does not know the tasks of its app; name the app", "mainspring tasks --app MODULE:APP", USAGE
         )
-    with opened(target, name, must_exist=False) as app:
+    with opened(target, name, must_exist=False, needs_key=False) as app:
         own = [task for task in app.tasks if not task.name.startswith("mainspring:")]
         found = [_to_json(task) for task in sorted(own, key=lambda task: task.name)]
     if as_json:

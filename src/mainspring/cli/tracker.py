@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, schemes_of, with_driver
 from mainspring.errors import install_command, near
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["tracker"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def tracker() -> None:
     """Look into the tables of status trackers."""
 

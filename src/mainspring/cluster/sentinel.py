@@ -23,7 +23,7 @@ from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat
 from mainspring.cluster.worker import keyboard_held
 from mainspring.cluster.worker import main as work
 from mainspring.cluster.worker_handle import WorkerHandle
-from mainspring.errors import ConfigurationError, StoreUnavailable
+from mainspring.errors import ConfigurationError, StoreUnavailable, WorkerDied
 from mainspring.executors.scoreboard import make_board
 from mainspring.jobstores.health import enforce
 
@@ -274,7 +274,7 @@ class Sentinel:
         elif worker.killed:  # on purpose: the reason is in the log already
             log.info("worker %s (process %s) was killed after %.1f s", slot.number, worker.pid, lived)
         elif not slot.away:
-            how = f"by signal {-code}" if code < 0 else f"with code {code}"
+            how = WorkerDied(worker.pid, code).how
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, worker.pid, how, lived)
         if orphans := self._orphans.end(self._workers()):
             count = f"{orphans} processes" if orphans > 1 else "a process"

@@ -135,9 +135,15 @@ def _make(path: Path) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileNotFoundError:
+    except OSError as error:
+        folder = path.parent
         # Do not make the folder: a typo in the URL would get a folder, an empty database and a key of its own.
-        raise ConfigurationError(f"there is no folder {str(path.parent)!r}; make it, or correct the URL") from None
+        if not folder.is_dir():
+            raise ConfigurationError(f"there is no folder {str(folder)!r}; make it, or correct the URL") from None
+        raise ConfigurationError(
+            f"a key for {path.stem!r} cannot be made in the folder {str(folder.resolve())!r} ({error.strerror}); "
+            f"permit writing there, or correct the URL"
+        ) from error
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32) + "\n")

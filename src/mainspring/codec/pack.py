@@ -244,7 +244,7 @@ def _why_not(cls: type) -> str:
             " and use that inside the function"
         )
     return (
-        f"is {it}, which cannot be stored; pass plain values, a dataclass or an id to look it up by, say how to store"
+        f"is {it}, which cannot be stored; use plain values, a dataclass or an id to look it up by, say how to store"
         " it (register_type), or allow pickle: allow_pickle=True and secret_key=... in BackgroundScheduler(...) or"
         " Mainspring(...)"
     )

@@ -1,4 +1,4 @@
-"""Lanes: the runs of a queue wait apart by the executor that they need, so that none waits behind a busy other one.
+"""Lanes: in a queue, the runs for each executor wait apart, so that none waits behind runs for a busy other executor.
 
 The lane of a run follows from its queue and its executor: `mail` holds the runs for threads, and those of which nobody
 knows yet; `mail:async` those for the event loop, `mail:process` those for processes. A node claims each lane for the

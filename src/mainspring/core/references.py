@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SHOWN_DEFAULT_CHARS: Final = 40
-"""Show no longer default of a parameter in messages."""
+"""Leave out of messages a default of a parameter that is longer than this."""
 
 
 def get_callable_name(func: Callable[..., Any]) -> str:

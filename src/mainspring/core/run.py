@@ -48,12 +48,10 @@ LAST_STARTS_KEPT: Final = 18
 LONGEST_ABSENCE_US: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
 BY_HAND_PREFIX: Final = "by-hand:"
-"""Holders whose names begin so took runs by hand and renew no lease: their runs are free once the lease is over, and
-nobody waits for a sign of life."""
-
-
+"""A holder whose name begins with this took its runs by hand and renews no lease: they are free once the lease is over,
+and nobody waits for a sign of life."""
 HELD_PREFIX: Final = "!"
-"""No node serves queues whose names begin so: people or the app end the runs in them."""
+"""No node serves a queue whose name begins with this: people or the app end the runs in it."""
 BULK_QUEUE: Final = "!bulk"
 """Actions on many runs are runs in this queue; the app carries them out, in any process."""
 
@@ -105,7 +103,7 @@ class After(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Condition(StrEnum):
     """The condition under which a store writes an outcome; it compares the token in every case."""
 
-    HELD = "held"  # running, under this token; to wait again, also not to be stopped
+    HELD = "held"  # running, under this token; to become pending again, it must not be cancelling either
     EXPIRED = "expired"  # the same, and the lease over by the store's clock
     WAITING = "waiting"  # blocked or pending, and not claimed since it was read; a change also needs the same status
     REFUSED = "refused"  # waiting, and refused: by the store, or because the same call has ended `run.refused`

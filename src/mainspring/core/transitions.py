@@ -30,7 +30,7 @@ from mainspring.core.run import (
 )
 from mainspring.core.waiting.followups import hook_of
 from mainspring.core.waiting.refusals import reason_after
-from mainspring.errors import Cancel, Retry, WorkerDied
+from mainspring.errors import Cancel, MainspringError, Retry, WorkerDied
 
 __all__ = [
     "cancel",
@@ -199,6 +199,8 @@ def shortened(outcome: Outcome) -> Iterator[Outcome]:
 def failures(report: Report, outcome: Outcome, problem: Exception, now: int) -> Iterator[tuple[Report, Outcome]]:
     """Yield failures of a run whose outcome cannot be stored, the second one shorter than the first."""
     run = report.run
+    if isinstance(problem, MainspringError):  # it names the value; our frames would pass for the place that failed
+        problem = problem.with_traceback(None)
     error = describe(problem, report.finished_at or now, run.attempt)
     bare = replace(run, errors=(), progress=None, data=None, log=(), policy=replace(run.policy, retention=None))
     for form in (run, bare):
@@ -292,7 +294,7 @@ def _text(exception: BaseException | None) -> str | None:
 
 
 def _freed(run: Run) -> dict[str, Any]:
-    """Return how a run lets its unique key go, and keeps it in mind in case that it is sent back."""
+    """Return the changes that free a run's unique key, and remember the key in case the run is sent back."""
     return {"unique": None, "key": run.unique or run.key}
 
 

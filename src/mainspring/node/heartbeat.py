@@ -101,8 +101,8 @@ class HeartbeatTick:
         for run, answer in zip(runs, self._sent(beats), strict=True):
             if answer is Hold.HELD:
                 continue
-            # One that has ended here is found ended, or taken by another node, which the settle says. Look at this
-            # first: `end` forgets the claim before the report.
+            # A run whose outcome is on its way has lost nothing: the settle says whether another node took it. Look
+            # into `reported` first: `end` forgets the claim before the report.
             if (answer is Hold.LOST and run.id in link.reported) or link.claims.get(run.id) is not run:
                 continue
             if answer is Hold.LOST:
@@ -113,7 +113,7 @@ class HeartbeatTick:
         store, lease = self.link.store, self.link.node.lease
         try:
             return store.extend(beats, lease)
-        except EncodeError:  # the leases of all come before what one of them says
+        except EncodeError:  # renew all leases first; then see whose notes cannot be stored
             answers = store.extend([Beat(beat.run_id, beat.token) for beat in beats], lease)
         for beat in beats:
             if beat.progress is None and beat.data is None and not beat.log:

@@ -66,9 +66,9 @@ class Loop:
             self._wake.set()
 
     def call_within(self, tick: Tick, seconds: float) -> None:
-        """Let the loop call one tick in so many seconds at the latest; `keep_time` has to follow."""
+        """Let the loop call one tick after at most this many seconds; `keep_time` has to follow."""
         if not self._stepping.acquire(blocking=False):
-            self.wake(tick)  # it may be at work, and would sleep as long as it likes after that
+            self.wake(tick)  # a step may be under way, and would set a later time for the tick
             return
         try:
             index = self._numbers[tick]
@@ -77,7 +77,7 @@ class Loop:
             self._stepping.release()
 
     def call_now(self, tick: Tick) -> None:
-        """Call one tick: on this thread, unless the loop's own thread calls some; `keep_time` has to follow."""
+        """Call one tick on this thread, unless the loop's own thread is calling ticks; `keep_time` has to follow."""
         self._woken[self._numbers[tick]] = True
         if not self._stepping.acquire(blocking=False):
             self._wake.set()

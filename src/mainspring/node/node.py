@@ -39,7 +39,7 @@ __all__ = ["Node", "Watcher", "resident_bytes"]
 CLAIM_AHEAD_SECONDS: Final = 0.2
 """Claim this many seconds of work ahead of what the slots execute now."""
 MOST_CLAIMED_RUNS: Final = 4000
-"""Claim them in several batches, so that the node executes and settles while the store hands out the next batch."""
+"""Hold at most this many claimed runs: the node executes and settles some while the store hands out the next."""
 FIRST_RATE_PER_SECOND: Final = 250.0
 """Assume that this many runs end per second until the node has measured it."""
 RATE_WINDOW_SECONDS: Final = 0.1
@@ -47,7 +47,7 @@ RATE_WINDOW_SECONDS: Final = 0.1
 REFERENCE_LIMIT_CHARS: Final = 200
 """Cut the name of a function to this length when the node announces that it lacks it."""
 MOST_SLOTS_SHOWN: Final = 100
-"""An executor with more slots, as an event loop, counts only those that execute a run."""
+"""Of an executor with more slots than this, such as an event loop, announce only those that execute a run."""
 MOST_RUNS_SHOWN: Final = 64
 MOST_MISSING_FUNCTIONS: Final = 100
 """Announce at most this many functions that the node lacks."""
@@ -57,7 +57,7 @@ class Watcher(Protocol):
     """The supervisor of this process, which needs to know what it has claimed."""
 
     steady_since: float | None
-    """Since when the store has answered, by the monotonic clock; earlier outages than this process count, too."""
+    """Since when the store has answered, by the monotonic clock; outages before this process began count, too."""
 
     @property
     def runs_left(self) -> int | None:
@@ -130,7 +130,7 @@ class Node:
         self.code = code
         """The version of the user's code, for people to read."""
         self.alerts = {} if alerts is None else alerts
-        """Who is told of changes of the health of jobs, by name."""
+        """Where to send changes of the health of jobs, by name."""
         self.app_name = app_name
         self.done = 0
         """How many runs have ended here."""
@@ -318,7 +318,7 @@ class Node:
         pace = self.pace.get(alias)
         wanted = slots
         if slots and pace is not None:
-            # By what one takes, and by how many really end: the store, or the machine, may be slower.
+            # Bounded by the time that a run takes, and by how many really end: the store or the machine may be slower.
             rate = self.rates.get(alias, FIRST_RATE_PER_SECOND)
             wanted = max(
                 slots,

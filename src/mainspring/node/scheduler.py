@@ -25,7 +25,7 @@ DUE_HOLD_SECONDS: Final = 2.0
 """Hide a due job that one scheduler has read from the others for this long."""
 
 MOST_PATIENCE_SECONDS: Final = 1.0
-"""Stand by for at most this long: so late is a fire if the prompt schedulers are gone."""
+"""Stand by for at most this long: a fire is this late if the prompt schedulers are gone."""
 
 log = logging.getLogger("mainspring.scheduler")
 

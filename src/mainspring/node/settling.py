@@ -30,7 +30,7 @@ __all__ = ["SettledOutcome", "Settler"]
 MOST_OUTCOMES: Final = 1000
 """Write at most this many outcomes in one call."""
 MOST_SUCCESSORS: Final = 2000
-"""End at most so many runs in one call that together about this many others come after them."""
+"""Stop adding ended runs to a call when about this many others come after them."""
 REASONS_REMEMBERED: Final = 10_000
 ACTS_LOOKED_AT: Final = 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import pytest
@@ -59,6 +60,12 @@ class TestAttributes:
     def test_a_handle_does(self, app: Mainspring) -> None:
         with pytest.raises(AttributeError, match=r"no attribute 'get'; here it is handle\.result\(timeout=\.\.\.\)"):
             app.handle("x").get()  # type: ignore[attr-defined]
+
+    def test_python_adds_no_second_hint(self, app: Mainspring, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(AttributeError) as caught:
+            app.task(send).enqueu  # type: ignore[attr-defined]  # noqa: B018
+        sys.__excepthook__(caught.type, caught.value, None)
+        assert capsys.readouterr().err.lower().count("did you mean") == 1
 
     def test_private_names_get_no_hint_and_objects_can_be_copied(self, app: Mainspring) -> None:
         handle = app.handle("x")

@@ -210,7 +210,8 @@ def attributes_elsewhere(habits: Mapping[str, str]) -> Callable[[Any, str], Any]
         hint = ""
         if not name.startswith("_"):  # copy, pickle and the like look for those
             hint = _instead(name, habits) or near(name, (each for each in dir(cls) if not each.startswith("_")))
-        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}{hint}")
+        # With an object of ours, Python would add a second hint to the first.
+        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=None)
 
     return get
 

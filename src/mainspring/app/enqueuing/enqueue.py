@@ -284,7 +284,7 @@ def is_repeatable(options: Options) -> bool:
 
 
 def delayed(run: Run, delay: float) -> Run:
-    """Return a run that starts so many seconds after the last run that it comes after."""
+    """Return a run that starts this many seconds after the last run that it comes after."""
     after = int(delay * SECOND)
     return replace(run, run_at=-after, delay=after)
 

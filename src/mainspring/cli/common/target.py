@@ -150,8 +150,14 @@ def command(words: str) -> str:
 
 
 @contextmanager
-def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = True) -> Iterator[Mainspring]:
-    """Open an app, or one over the store at a URL; end the command with a sentence and a code if that fails."""
+def opened(
+    where: str | None, name: str = "mainspring", *, must_exist: bool = True, needs_key: bool = True
+) -> Iterator[Mainspring]:
+    """Open an app, or one over the store at a URL; end the command with a sentence and a code if that fails.
+
+    With `must_exist`, a SQLite database has to be there. With `needs_key`, one that is there has to have its key: the
+    first use would make another, which verifies nothing that is stored.
+    """
     from mainspring.jobstores.opening import absent_file
 
     target = target_of(where)
@@ -164,7 +170,7 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
                     f"there is no file {str(absent)!r}; correct the URL, or start the app once",
                     _own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
                 )
-            if must_exist and app.absent_key is not None:
+            if needs_key and app.absent_key is not None:
                 raise CommandFailed(
                     f"the database is there, and its key file {str(app.absent_key)!r} is not; put it back, or set "
                     "MAINSPRING_SECRET_KEY to the key of the app: no command makes another one",

@@ -10,6 +10,7 @@ import click
 
 from mainspring.cli.common.output import echo, fields, print_json
 from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ PRUNED_AT_ONCE: Final = 1000
 """Runs that are deleted by one step, so that nodes need not wait long for it."""
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def db() -> None:
     """Check what a store keeps, migrate it to this version, delete what is past its retention.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -38,9 +40,9 @@ _COUNTED: Final = {
 }
 MOST_PATIENCE_SECONDS: Final = 60.0
 _NEXT: Final = (
-    ("mainspring init", "writes an app.py of your own"),
-    ("mainspring dev app.py", "runs it, and starts again when you change it"),
-    ('mainspring cron "*/5 9-17 * * mon-fri"', "says when that fires"),
+    ("init", "writes an app.py of your own"),
+    ("dev app.py", "runs it, and starts again when you change it"),
+    ('cron "*/5 9-17 * * mon-fri"', "says when that fires"),
 )
 
 
@@ -67,7 +69,7 @@ def demo(seconds: float | None, dashboard: bool) -> None:
             watch, server = Watch(app, started), None
             try:
                 echo("A small shop at work in this process; Ctrl-C ends it. To look at it from another terminal:")
-                echo(f"  mainspring runs list --app {url} --name shop")
+                echo(f"  {_program()} runs list --app {url} --name shop")
                 sys.stdout.flush()
                 shop.add_strange_job(url)
                 now = datetime.now(app.timezone).replace(microsecond=0)
@@ -87,8 +89,17 @@ def demo(seconds: float | None, dashboard: bool) -> None:
                 app.stop()
             watch.show(time.monotonic() - started)
     echo("\nTry next:")
-    for command, meaning in _NEXT:
+    for words, meaning in _NEXT:
+        command = f"{_program()} {words}"
         echo(f"  {command:<40} # {meaning}")
+
+
+def _program() -> str:
+    """Return what a shell calls: the path of this program if its environment is not an active one."""
+    beside = Path(sys.executable).with_name("mainspring")
+    if shutil.which("mainspring") or not beside.is_file():
+        return "mainspring"
+    return shlex.quote(str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside))
 
 
 def _shop_in(folder: Path) -> Any:

@@ -45,7 +45,9 @@ def _job_options(func: Callback) -> Callback:
     for option in (
         click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
         click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
-        click.option("--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above that does."),
+        click.option(
+            "--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above --max-instances does."
+        ),
         click.option(
             "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
         ),

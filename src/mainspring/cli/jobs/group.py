@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["choose", "jobs", "next_time", "only", "queue_of", "read_jobs", "shown_call"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def jobs() -> None:
     """Look at jobs and when they fire; add, edit, pause, resume or remove them, run them now.
 
@@ -51,6 +52,11 @@ def choose(app: Mainspring, job_ids: Sequence[str]) -> list[Job]:
             matching = {name: job for name, job in by_id.items() if name.startswith(job_id[:-1])}
         else:
             matching = {job_id: by_id[job_id]} if job_id in by_id else _without_module(by_id, job_id)
+        if not matching and any(f":{name}".endswith(f":{job_id}") for name in app.jobs.declared_ids):
+            raise CommandFailed(
+                f"the code declares the schedule {job_id!r}, and the store lacks it: the app adds it when it starts",
+                command("jobs diff"),
+            )
         if not matching:
             raise CommandFailed(str(JobLookupError(job_id, tuple(by_id))), command("jobs list"))
         found |= matching

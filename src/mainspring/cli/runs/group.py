@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from mainspring.cli.common.verbs import VerbGroup
+
 __all__ = ["runs"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def runs() -> None:
     """Find runs, look at them, wait for them; send them back, run them again, cancel, change or delete them.
 

@@ -13,7 +13,7 @@ from mainspring.cli.common.output import Column, ago, echo, fields, length, prin
 from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_of, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
-from mainspring.core.insight.run_texts import kind_of, says, shown_call, took_of
+from mainspring.core.insight.run_texts import kind_of, says, shown_call, starts_text, took_of
 from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, WAITING, Status
 from mainspring.errors import RunNotFound
@@ -138,16 +138,18 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
     with opened(where, name) as app:
         run, now = _found(app, run_id), app.now()
         record = _to_json(app, run)
-        status = kind_of(run, now)
+        status, why = kind_of(run, now), app.runs.explain(run.id).sentence
         took = length(took_of(run, now))
     if as_json:
         return print_json(record)
-    pairs = [("id", run.id), ("status", status), ("call", record["call"]), ("task", run.task), ("queue", run.queue)]
+    pairs = [("id", run.id), ("status", status), ("why", why), ("call", record["call"])]
+    pairs += [("task", run.task), ("queue", run.queue)]
     pairs += [(name, str(value)) for name in ("job_id", "group", "node", "reason") if (value := record[name])]
-    pairs.append(("starts", f"{run.attempt}, {run.failures} failed"))
-    for moment in ("created_at", "run_at", "started_at", "finished_at"):
+    pairs.append(("starts", starts_text(run.record)))
+    moments = {"made": "created_at", "due": "run_at", "started": "started_at", "ended": "finished_at"}
+    for title, moment in moments.items():
         if record[moment] is not None:
-            pairs.append((moment.removesuffix("_at"), f"{record[moment]:%Y-%m-%d %H:%M:%S %Z}"))
+            pairs.append((title, f"{record[moment]:%Y-%m-%d %H:%M:%S %Z}"))
     pairs += [("took", took)] if took else []
     pairs += [("progress", str(run.progress))] if run.progress is not None else []
     if run.status is Status.SUCCEEDED:
@@ -156,7 +158,7 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
         pairs.append(("unverified", run.unverified))
     fields(pairs)
     if run.errors:
-        echo()
+        echo(f"\nstart {run.errors[-1].attempt} failed")
         _print_lines(run.errors[-1].traceback or str(run.errors[-1]))
     if run.log:
         echo()

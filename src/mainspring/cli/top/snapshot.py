@@ -10,7 +10,7 @@ from mainspring.cli.jobs.group import next_time
 from mainspring.cli.queues import queue_cells, queues_data
 from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
-from mainspring.core.insight.wording import duration
+from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import without_password
 
@@ -74,8 +74,10 @@ def take(app: Mainspring) -> Snapshot:
 
 def _title(app: Mainspring, now: int) -> str:
     store = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
-    ended = ", ".join(f"{number:,} {word}" for word, number in sorted(app.counters().items()) if number)
-    return f"{store}  {from_us(now).astimezone(app.timezone):%H:%M:%S}  {ended}"
+    counts = dict(app.counters())
+    jobs = several(counts.pop("jobs", 0), "job")
+    ended = [f"{number:,} {word}" for word, number in sorted(counts.items()) if number]
+    return f"{store}  {from_us(now).astimezone(app.timezone):%H:%M:%S}  {', '.join([jobs, *ended])}"
 
 
 def _queues(app: Mainspring, nodes: Sequence[NodeInfo], now: int) -> list[Row]:

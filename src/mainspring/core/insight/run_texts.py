@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.core.redaction import masked
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.run_view import RunView
 
-__all__ = ["arguments_text", "kind_of", "says", "shown_call", "took_of", "waited_of"]
+__all__ = ["arguments_text", "kind_of", "says", "shown_call", "starts_text", "took_of", "waited_of"]
 
 
 def kind_of(run: RunView, now: int) -> str:
@@ -32,6 +32,13 @@ def waited_of(run: RunView, now: int) -> float | None:
     if record.status is Status.PENDING:
         return max(0, now - record.run_at) / 1e6 if record.run_at <= now else None
     return None if record.started_at is None else max(0, record.started_at - record.run_at) / 1e6
+
+
+def starts_text(run: Run) -> str:
+    """Return how often a run has started, and how many of the starts came to which bad end."""
+    ends = ((run.failures, "failed"), (run.crashes, "crashed"), (run.interruptions, "interrupted"))
+    bad = ", ".join(f"{number} {word}" for number, word in ends if number)
+    return f"{run.attempt}: {bad}" if bad else str(run.attempt)
 
 
 def says(run: RunView) -> str:

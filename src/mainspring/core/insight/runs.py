@@ -15,6 +15,7 @@ from mainspring.core.insight.explanation import (
     Scene,
 )
 from mainspring.core.insight.health import missed_because
+from mainspring.core.insight.run_texts import starts_text
 from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import LATE, SUPERSEDED
@@ -377,10 +378,11 @@ def _facts(run: Run, scene: Scene, usual: int | None) -> list[Fact]:
         facts.append(Fact("due", scene.at(run.run_at)))
     if run.node is not None:
         facts.append(Fact("node", run.node, "node", run.node))
-    starts = run.attempt - run.interruptions
     if run.attempt:
-        lost = f", and {several(run.interruptions, 'lost start')}" if run.interruptions else ""
-        facts.append(Fact("starts", f"{starts} of at most {run.policy.retries + 1}{lost}"))
+        facts.append(Fact("starts", starts_text(run)))
+    if run.policy.retries:
+        used = min(run.failures, run.policy.retries)
+        facts.append(Fact("retries", f"{used} of {run.policy.retries} used"))
     if usual is not None:
         facts.append(Fact("usually takes", took(usual)))
     if run.retried:

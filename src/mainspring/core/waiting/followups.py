@@ -118,7 +118,7 @@ def hook_of(run: Run) -> Run | None:
 
 
 def hook_id(run: Run) -> str:
-    """Return the id of the hook of a run, as often as the run has been sent back."""
+    """Return the id of the hook of a run; a run that is sent back gets another hook, with the next number."""
     return f"{run.id}~hook{run.retried + 1 if run.retried else ''}"
 
 
