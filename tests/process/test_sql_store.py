@@ -23,6 +23,7 @@ from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
+from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -331,6 +332,26 @@ def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: P
     store.settle([succeed(store, run) for run in claim(store)])
     store.prune()
     assert store.stats(RunQuery()).matching == keep_runs
+    store.shutdown()
+
+
+def test_runs_of_a_backlog_are_not_counted_at_each_prune(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}", keep_runs=3)
+    for _ in range(23):
+        store.settle([succeed(store, start(store))])
+        store.shift_clock(1)
+    newest = [run.id for run in store.find_runs(RunQuery(), limit=3)]
+    statements: list[str] = []
+    original = SQLiteTx.all
+
+    def noted(tx: SQLiteTx, statement: str, *params: Any) -> list[Any]:
+        statements.append(statement)
+        return original(tx, statement, *params)
+
+    monkeypatch.setattr(SQLiteTx, "all", noted)
+    assert [store.prune(limit=4) for _ in range(7)] == [4, 4, 4, 4, 3, 1, 0]
+    assert sum("count(*)" in said and "{runs}" in said for said in statements) == 3  # at the first and the last two
+    assert [run.id for run in store.find_runs(RunQuery())] == newest
     store.shutdown()
 
 

@@ -128,6 +128,8 @@ class Database(ABC):
         self._highest = 0
         self.count_again_at = 0
         """Count the kept runs again when this many runs have ever ended."""
+        self.surplus_before: int | None = None
+        """Of the finished runs that were counted, those that expire before this were too many."""
         self.forgotten = sys.maxsize
         """The number of ids that this process has remembered since the last count of all of them."""
         self.limited: set[str] = set()
