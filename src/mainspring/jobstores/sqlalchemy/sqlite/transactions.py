@@ -69,6 +69,8 @@ class SQLiteTx(StoreTx):
         plain = list(filter(is_plain_success, outcomes))
         if not plain or len({each.run.id for each in outcomes}) < len(outcomes):
             return super().settle(outcomes)
+        if not self.begun:
+            self.begin()
         return settle_others(outcomes, self._succeed(plain), super().settle)
 
     def _succeed(self, outcomes: list[SettleRow]) -> Collection[str]:
@@ -83,7 +85,7 @@ class SQLiteTx(StoreTx):
         self.count_ends(Counter(succeeded=len(runs)))
         self.note_ends(())
         self.make_room({}, runs)
-        return ids if len(ids) == 1 else set(ids)
+        return set(ids)
 
     # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
     # threads. So many rows are read as one value, and written by few statements.
