@@ -61,7 +61,7 @@ class _SharedWork(msgspec.Struct, eq=False, gc=False):
     """One caller's work, waiting for a commit that it may share."""
 
     work: Callable[[StoreTx], Any]
-    lasting: bool
+    lasting: bool = True
     result: Any = None
     error: BaseException | None = None
     committed: bool = False
