@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring
 from mainspring.core.job import Job
-from mainspring.core.run import ON, After, Call, Error, Run, Status
+from mainspring.core.run import ON, After, Call, Error, Report, Result, Run, Status
+from mainspring.core.transitions import conclude
 from mainspring.jobstores.records.packing import RecordPacker
+from mainspring.jobstores.sqlalchemy.runs import SUCCEEDED
 from mainspring.triggers.interval import IntervalTrigger
 
 KEY = "a key of the tests, long enough"
@@ -55,6 +57,18 @@ def test_the_names_that_people_search_for_are_texts_that_any_database_keeps(pack
     assert (row.task, row.label) == ("mainspring.testing.conformance.helpers:work", "work")
     odd = packer.run_row(make_run(call=replace(CALL, name="a\0b\ud800" + "ä" * 300)))
     assert odd.label == "ab?" + "ä" * 251
+
+
+def test_a_success_changes_only_what_a_sql_store_writes_of_it(packer: RecordPacker) -> None:
+    pending = packer.run_row(make_run(queue="mail", priority=3, unique="key", start_by=9, retried=1))
+    claimed = {"status": "running", "token": "t", "node": "n", "lease_until": 99, "attempt": 1}
+    held = packer.run(replace(pending, **claimed))
+    placed = replace(held, executor="loop")  # where it was executed
+    report = Report(placed, Result.RETURNED, value=7, started_at=10, finished_at=11)
+    [before, after] = [packer.run_row(run) for run in (held, conclude(report, 12, 0.0).run)]
+    changed = {name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)}
+    # `expires_at` follows from the end; a run with a unique key is not settled that way.
+    assert changed == {name if isinstance(name, str) else name[0] for name in SUCCEEDED} - {"expires_at"} | {"unique"}
 
 
 def test_a_run_with_nothing_to_tell_has_no_state(packer: RecordPacker) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, MetaData, create_engine, text
 
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
@@ -21,8 +22,11 @@ from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
+from mainspring.jobstores.sqlalchemy.runs import is_plain_success
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
+from mainspring.jobstores.sqlalchemy.sqlite import transactions
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
+from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -30,6 +34,7 @@ from mainspring.testing.conformance.helpers import (
     claim,
     due_one,
     fire,
+    give_back,
     make_job,
     make_run,
     start,
@@ -306,6 +311,39 @@ def test_what_was_to_start_while_the_clock_was_ahead_starts_when_it_is_right_aga
     store.shutdown()
 
 
+# -- ends ----------------------------------------------------------------------------------------------------------
+
+
+def test_outcomes_of_all_kinds_are_settled_together(store: SQLAlchemyJobStore) -> None:
+    names = [f"run-{number}" for number in range(5)]
+    for name in names:
+        add_run(store, name)
+    runs = {run.id: run for run in claim(store)}
+    store.cancel(["run-4"])
+    back = [give_back(store, runs[name]) for name in ("run-1", "run-4")]  # it is the end of the last that is expected
+    assert store.settle([back[0], succeed(store, runs["run-0"]), back[1]]) == [True, True, False]
+    lost = succeed(store, replace(runs["run-2"], token="of-another"))
+    ended = succeed(store, runs["run-3"])
+    assert store.settle([lost, ended]) == [False, True]
+    statuses = [found.status.value for found in store.get_runs(names) if found is not None]
+    assert statuses == ["succeeded", "pending", "running", "succeeded", "running"]
+    assert store.settle([ended]) == [False]
+    assert store.stats().totals["succeeded"] == 2
+
+
+def test_a_success_leaves_the_row_that_the_common_statements_leave(
+    store: SQLAlchemyJobStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("quick", "common"):
+        monkeypatch.setattr(transactions, "is_plain_success", is_plain_success if name == "quick" else lambda _: False)
+        assert store.settle([succeed(store, start(store, name, queue="mail", priority=3))]) == [True]
+    own = {"id", "payload", "state", "token", "run_at", "created_at", "finished_at", "claimed_at", "expires_at"}
+    names = [name for _, name, *_ in _execute(path, "PRAGMA table_info(mainspring_runs)")]
+    shown = [f"{name} IS NULL" if name in own else name for name in names]
+    quick, common = _execute(path, f"SELECT {', '.join(shown)} FROM mainspring_runs")
+    assert quick == common
+
+
 # -- retention -----------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +369,26 @@ def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: P
     store.settle([succeed(store, run) for run in claim(store)])
     store.prune()
     assert store.stats(RunQuery()).matching == keep_runs
+    store.shutdown()
+
+
+def test_runs_of_a_backlog_are_not_counted_at_each_prune(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}", keep_runs=3)
+    for _ in range(23):
+        store.settle([succeed(store, start(store))])
+        store.shift_clock(1)
+    newest = [run.id for run in store.find_runs(RunQuery(), limit=3)]
+    statements: list[str] = []
+    original = SQLiteTx.all
+
+    def noted(tx: SQLiteTx, statement: str, *params: Any) -> list[Any]:
+        statements.append(statement)
+        return original(tx, statement, *params)
+
+    monkeypatch.setattr(SQLiteTx, "all", noted)
+    assert [store.prune(limit=4) for _ in range(7)] == [4, 4, 4, 4, 3, 1, 0]
+    assert sum("count(*)" in said and "{runs}" in said for said in statements) == 3  # at the first and the last two
+    assert [run.id for run in store.find_runs(RunQuery())] == newest
     store.shutdown()
 
 

@@ -12,12 +12,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mainspring.core.policy import Policy
 from mainspring.core.run import Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
@@ -136,6 +139,91 @@ def test_a_log_that_was_deleted_costs_what_was_in_it_and_nothing_else(path: Path
         after = add_run(store, queue="own")
         assert {run.id for run in claim(store, "own")} == {kept.id, after.id}
     check_integrity(path)
+
+
+# -- a power failure ---------------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """What a power failure leaves of a file: its state after the last commit that waited for the disk."""
+
+    def __init__(self, store: SQLAlchemyJobStore, path: Path) -> None:
+        store.beat()
+        self._database: Any = store._open()
+        self._path = path
+        self._left = path.parent / "left" / path.name
+        self._left.parent.mkdir()
+
+    def waited(self) -> bool:
+        """Return whether the last commit waited for the disk; if so, everything up to it is there."""
+        with self._database._turn:
+            waited: bool = self._database._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+            if waited:
+                for suffix in ("", "-wal"):
+                    shutil.copy(f"{self._path}{suffix}", f"{self._left}{suffix}")
+        return waited
+
+    def opened(self) -> AbstractContextManager[SQLAlchemyJobStore]:
+        """Open the file as it is after the failure."""
+        return opened(self._left)
+
+
+def test_a_run_whose_claim_a_power_failure_has_undone_is_claimed_again_and_ends_once(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        run = add_run(store)
+        assert disk.waited()
+        [claimed] = claim(store)
+        assert not disk.waited()
+    with disk.opened() as after:
+        [again] = claim(after)
+        assert (again.id, again.attempt) == (run.id, 1)
+        assert after.settle([succeed(after, claimed)]) == [False]
+        assert after.settle([succeed(after, again)]) == [True]
+
+
+def test_an_end_outlasts_a_power_failure_and_so_does_the_claim_before_it(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        ended, held = add_run(store), add_run(store)
+        claimed = claim(store, limit=1)
+        other = claim(store)
+        assert store.settle([succeed(store, run) for run in claimed]) == [True]
+        assert disk.waited()
+    with disk.opened() as after:
+        assert [current(after, run).status for run in (ended, held)] == [Status.SUCCEEDED, Status.RUNNING]
+        assert after.settle([succeed(after, run) for run in other]) == [True]
+
+
+def test_a_claim_of_a_run_that_may_start_only_once_outlasts_a_power_failure(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        run = add_run(store, policy=Policy(delivery="at_most_once"))
+        [claimed] = claim(store)
+        assert disk.waited()
+    with disk.opened() as after:
+        assert claim(after) == []
+        kept = current(after, run)
+        assert (kept.status, kept.token, kept.attempt) == (Status.RUNNING, claimed.token, 1)
+
+
+def test_a_claim_that_shares_its_commit_with_an_enqueue_waits_for_the_disk(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        add_run(store)
+        database: Any = store._open()
+        acts = [lambda: claim(store), lambda: add_run(store, "shared")]
+        threads = [threading.Thread(target=act) for act in acts]
+        with database._turn:  # while somebody writes, the others come and wait
+            for thread in threads:
+                thread.start()
+            while len(database._queue) < len(threads):
+                pass
+        for thread in threads:
+            thread.join()
+        assert disk.waited()
+    with disk.opened() as after:
+        assert current(after, make_run(after, "shared")).status in (Status.PENDING, Status.RUNNING)
 
 
 # -- a disk that is full -----------------------------------------------------------------------------------------------

@@ -275,11 +275,12 @@ class JobStore(BaseJobStore):
 
         Do not write a running run as pending if it is marked to be stopped: the caller of `cancel` expects its end. Nor
         if it needs a unique key that another unfinished run has by now. The runs in `then` are added as `add_runs` does
-        it. A run that ends releases or refuses those after
-        it. A run that is sent back from its end loses the edges to and from it; one that is written as blocked is
-        judged anew by its `after`, as `add_runs` does it, except that a predecessor that is gone counts as satisfied.
-        The store, not the outcome, keeps `waits`, `followed`, and (but for a run that is sent back) `refused`. An
-        outcome may be packed: see `pack_outcome`.
+        it. A run that ends releases or refuses those after it. Of a held run that has succeeded, a store may leave
+        alone what its holder does not change: queue, priority, time, attempt and policy. A run that is sent back from
+        its end loses the edges to and from it; one that is written as blocked is judged anew by its `after`, as
+        `add_runs` does it, except that a predecessor that is gone counts as satisfied. The store, not the outcome,
+        keeps `waits`, `followed`, and (but for a run that is sent back) `refused`. An outcome may be packed: see
+        `pack_outcome`.
         """
 
     @abstractmethod

@@ -26,10 +26,14 @@ from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
 from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
 __all__ = [
-    "FEW_LANES", "HELD", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Level", "Look", "TakenLevel", "cancel", "extend",
-    "lapsed", "queues_of",
+    "FEW_LANES", "HELD", "KEEP_CLAIM", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Claimed", "Level", "Look",
+    "TakenLevel", "cancel", "extend", "lapsed", "queues_of",
 ]  # fmt: skip
 
+Claimed = tuple[int, list[RunRow], int | None]
+"""The store's now, the claimed runs, and when others can be had."""
+KEEP_CLAIM: Final = "UPDATE {runs} SET lease_until = lease_until WHERE status = 'running' AND token = ?"
+"""Changes nothing: any commit that waits for the disk brings all earlier ones there."""
 Level = tuple[str, int]
 """A lane and a priority at which runs wait in it."""
 
@@ -119,7 +123,7 @@ _LEASE: Final = (
 class ClaimVerbs(GateVerbs):
     """Claims due runs, in statements that every dialect has."""
 
-    def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> tuple[int, list[RunRow], int | None]:
+    def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
         """Lease due runs, for each want up to its limit of its lanes; if this token holds runs, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
         now, limits, gated, held, levels, taken = self.look(wants, lanes, node, token, lease)
@@ -199,9 +203,7 @@ class ClaimVerbs(GateVerbs):
         gated = limits.pop(None, None) is not None
         return Look(self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(HELD, token))
 
-    def claim_limited(
-        self, wants: Sequence[Want], lanes: list[str], terms: Terms
-    ) -> tuple[int, list[RunRow], int | None]:
+    def claim_limited(self, wants: Sequence[Want], lanes: list[str], terms: Terms) -> Claimed:
         """Lease due runs where gates or the limits of queues matter, in one transaction."""
         if not self.begun:
             self.begin()

@@ -17,12 +17,13 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import JobRow, SettleRow
 from mainspring.jobstores.sqlalchemy import meta
-from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
+from mainspring.jobstores.sqlalchemy.claims import Claimed, ClaimVerbs
 from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
 from mainspring.jobstores.sqlalchemy.schema import WORDS, ColumnType, Tables, ddl
@@ -128,6 +129,8 @@ class Database(ABC):
         self._highest = 0
         self.count_again_at = 0
         """Count the kept runs again when this many runs have ever ended."""
+        self.surplus_before: int | None = None
+        """Of the finished runs that were counted, those that expire before this were too many."""
         self.forgotten = sys.maxsize
         """The number of ids that this process has remembered since the last count of all of them."""
         self.limited: set[str] = set()
@@ -244,6 +247,10 @@ class Database(ABC):
     def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
         """Settle, and return which outcomes were written."""
         return self.at_once(lambda tx: Answers(tx.settle(outcomes), tx.refused))
+
+    def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
+        """Claim; it need not wait for the disk, see `keep_claim`."""
+        return self.at_once(lambda tx: tx.claim(wants, node, token, lease))
 
     def keep_claim(self, token: str) -> None:  # noqa: B027
         """Wait until a claim is on the disk, where claims do not wait for it."""

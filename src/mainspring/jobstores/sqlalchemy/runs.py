@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -18,10 +18,10 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
 
 __all__ = [
-    "CLAIMED", "COLUMNS", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "Terms",
-    "claimed_row",
-    "delete_runs", "ends", "forget", "fresh_row", "inserted_row", "is_fresh", "is_plain_end", "placed_row", "plain",
-    "run_row", "unkeyed", "written_row",
+    "CLAIMED", "COLUMNS", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED", "WRITTEN",
+    "RunVerbs", "Terms", "claimed_row", "delete_runs", "ends", "forget", "fresh_row", "inserted_row", "is_fresh",
+    "is_plain_end", "is_plain_success", "placed_row", "plain", "run_row", "settle_others", "succeeded_row", "unkeyed",
+    "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
@@ -38,6 +38,10 @@ FRESH: Final = (
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
+SUCCEEDED: Final[tuple[Set, ...]] = (
+    "state", "lane", "finished_at", "expires_at", ("status", "'succeeded'"), ("lease_until", "NULL"),
+)  # fmt: skip
+"""All that a plain success changes; the lane, if another kind of executor was needed than was known."""
 _FLOW: Final = ("followed", "refused", "waits", "gate", "gate_spec")
 PLACED: Final = (*INSERTED, *_FLOW, "at_gate")
 """The columns of a run that comes after others or has a gate; for other runs the database fills in the last ones."""
@@ -103,6 +107,11 @@ def written_row(run: RunRow, now: int) -> Row:
     )  # fmt: skip
 
 
+def succeeded_row(run: RunRow, now: int) -> Row:
+    """Return a run's id and the values of SUCCEEDED."""
+    return run.id, run.state, run.lane, run.finished_at, (now & -2) + run.keep  # even, as in `written_row`
+
+
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
     return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
@@ -154,6 +163,25 @@ def ends(outcomes: Sequence[SettleRow]) -> bool:
 def is_plain_end(outcome: SettleRow) -> bool:
     """Return True if nothing follows from the end of a run, as far as its claim knows."""
     return not outcome.then and not outcome.run.followed and outcome.run.gate is None
+
+
+def is_plain_success(outcome: SettleRow) -> bool:
+    """Return True if a held run has succeeded, and nothing but that is to be written, as far as its claim knows."""
+    run = outcome.run
+    return (
+        outcome.condition is Condition.HELD and run.status == "succeeded" and run.live is None
+        and not (outcome.then or run.followed or run.cancelling) and run.gate is None and run.lease_until is None
+    )  # fmt: skip
+
+
+def settle_others(
+    outcomes: Sequence[SettleRow], written: Collection[str], settle: Callable[[Sequence[SettleRow]], Sequence[bool]]
+) -> list[bool]:
+    """Settle the outcomes that are not written yet; return which of all are written then."""
+    if len(written) == len(outcomes):
+        return [True] * len(outcomes)
+    answers = iter(settle([each for each in outcomes if each.run.id not in written]))
+    return [each.run.id in written or next(answers) for each in outcomes]
 
 
 class RunVerbs(GateVerbs):

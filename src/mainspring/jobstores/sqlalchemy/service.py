@@ -48,13 +48,16 @@ LONGEST_RETENTION_US: Final = 10**17
 PINNED_US: Final = 3600 * SECOND
 """Look again after this time at a run that stays for the sake of one that comes after it."""
 _PRUNED: Final = ("id", "status", "finished_at", "keep", "followed")
-_COUNTED: Final = (
-    f"expires_at < {NEVER} AND (expires_at & 1) = 0 AND status IN ('succeeded', 'failed', 'cancelled', 'missed')"
-)
-"""Finished runs without a retention in their policy."""
+_COUNTED: Final = f"expires_at < {NEVER} AND (expires_at & 1) = 0"
+"""Finished runs without a retention in their policy, as the index of `expires_at` knows them: counting reads no row."""
 _UNPINNED: Final = (
     "(followed = 0 OR NOT EXISTS (SELECT 1 FROM {edges} e JOIN {runs} s ON s.id = e.succ"
     f" WHERE e.pred = {{runs}}.id AND (s.expires_at IS NULL OR (e.mask & {HOLDS}) <> 0)))"
+)
+_SURPLUS_COLUMNS: Final = ("id", "followed")
+_SURPLUS: Final = (
+    f"FROM {{runs}} WHERE {_COUNTED} AND status IN ('succeeded', 'failed', 'cancelled', 'missed') AND {_UNPINNED}"
+    " AND expires_at < ? ORDER BY expires_at LIMIT ? {skip}"
 )
 
 
@@ -180,10 +183,8 @@ def prune(tx: GateVerbs, limit: int, keep_runs: int) -> int:
     if spared:
         tx.update("runs", ("expires_at",), sorted(spared))
     forget(tx, sorted(ids))
-    surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
-    if surplus > 0:
-        surplus_rows = f"FROM {{runs}} WHERE {_COUNTED} AND {_UNPINNED} ORDER BY expires_at LIMIT ? {{skip}}"
-        rows = tx.table(("id", "followed"), surplus_rows, surplus)
+    if len(ids) < limit:
+        rows = _surplus(tx, keep_runs, limit - len(ids))
         pins = pinned(tx, sorted(run_id for run_id, followed in rows if followed))
         more = sorted(run_id for run_id, _ in rows if run_id not in pins)
         forget(tx, more)
@@ -209,22 +210,31 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
     return ids, spared
 
 
-def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
-    """Return how many finished runs are too many, at most `limit`.
+def _surplus(tx: Tx, keep_runs: int, limit: int) -> Sequence[Sequence[Any]]:
+    """Lock and read finished runs that are too many, oldest first.
 
     Counting reads an index entry for each kept run. So count again only after as many runs have ended as there is room
-    for, or one in a hundred of those kept.
+    for, or one in a hundred of those kept. If there are more than one call deletes, remember which are too many: they
+    remain so, however many of them other nodes delete.
     """
     database = tx.database
+    if database.surplus_before is not None:
+        rows = tx.table(_SURPLUS_COLUMNS, _SURPLUS, database.surplus_before, limit)
+        if rows:
+            return rows
+        database.surplus_before = None
     ended = sum(_totals(tx).values())
     if ended < database.count_again_at:
-        return 0
+        return ()
     [(kept,)] = tx.all(
         f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
     )
     surplus: int = kept - keep_runs
     database.count_again_at = 0 if surplus >= limit else int(ended) + max(-surplus, keep_runs // 100)
-    return surplus
+    if surplus >= limit:
+        newest = f"SELECT expires_at FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at DESC LIMIT 1 OFFSET ?"
+        [(database.surplus_before,)] = tx.all(newest, keep_runs)
+    return tx.table(_SURPLUS_COLUMNS, _SURPLUS, NEVER, surplus) if surplus > 0 else ()
 
 
 def _forget_ids(tx: Tx, limit: int, now: int) -> None:

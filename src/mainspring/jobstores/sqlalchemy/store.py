@@ -199,7 +199,7 @@ class SQLStore(RecordStore):
     def _claim_rows(
         self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().at_once(lambda tx: tx.claim(wants, node, token, lease))
+        return self._working().claim(wants, node, token, lease)
 
     def _keep_claim(self, token: str) -> None:
         self._open().keep_claim(token)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import SettleRow
+from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM
 from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
@@ -64,7 +65,6 @@ _MEANINGS: Final = {
 }
 _WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
 
-_KEEP: Final = "UPDATE {runs} SET lease_until = lease_until WHERE status = 'running' AND token = ?"
 _NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, ?)"
 """Only a hint, so it does not wait for the disk."""
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
@@ -108,8 +108,7 @@ class PostgreSQLDatabase(ServerDatabase):
         return Answers([each.run.id in written or each.run.id in more for each in outcomes], answers.refused)
 
     def keep_claim(self, token: str) -> None:
-        # Any commit that waits for the disk brings all earlier ones there.
-        self.at_once(lambda tx: tx.run(_KEEP, token))
+        self.at_once(lambda tx: tx.run(KEEP_CLAIM, token))
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:

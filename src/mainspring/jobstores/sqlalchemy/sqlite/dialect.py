@@ -8,7 +8,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,9 +17,11 @@ from sqlalchemy import Table
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from mainspring.core.lanes import Want
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM, Claimed
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import (
     CREATE_TIMEOUT_SECONDS,
@@ -48,6 +51,8 @@ OLDEST_SQLITE: Final = (3, 37)
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """The errors that an altered value causes."""
 
+_LASTING: Final = attrgetter("lasting")
+
 BUSY_TIMEOUT_MS: Final = 10
 """SQLite itself waits this many milliseconds for the write lock."""
 
@@ -56,6 +61,7 @@ class _SharedWork(msgspec.Struct, eq=False, gc=False):
     """One caller's work, waiting for a commit that it may share."""
 
     work: Callable[[StoreTx], Any]
+    lasting: bool = True
     result: Any = None
     error: BaseException | None = None
     committed: bool = False
@@ -92,7 +98,8 @@ class SQLiteDatabase(Database):
         # Who waits for ends of runs has a socket of this name beside the file: that is how `settle` knows.
         self.ends = SocketWaker(self.path, f"{tablename}~ends", look_every=None)
         self.waker.data_version = self.ends.data_version = self._data_version
-        self._synchronous = synchronous
+        self._synchronous = self._quicker = self._present = synchronous
+        """How commits wait for the disk: as the user wants it, those of claims, and those of the writer just now."""
         self._writer: Any = None
         self._turn = threading.Lock()
         self._queue_lock = threading.Lock()
@@ -128,7 +135,9 @@ class SQLiteDatabase(Database):
                     # SQLite's own wait polls less and less often, so among processes that write all the time it may
                     # never get the lock. So let it wait briefly, again and again.
                     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+                    self._quicker = "NORMAL"  # without the log, that might harm the file
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                self._present = self._synchronous
                 connection.execute("PRAGMA cache_size = -16000")
         except (sqlite3.Error, SQLAlchemyError, OSError) as error:
             raise self.unavailable(error) from error
@@ -225,15 +234,25 @@ class SQLiteDatabase(Database):
             return do(work)
 
     @sheltered
-    def write(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work in a transaction; callers that wait at the same time share it, each behind a savepoint."""
+    def write(self, work: Callable[[StoreTx], T], *, lasting: bool = True) -> T:
+        """Do work in a transaction; callers that wait at the same time share it, each behind a savepoint.
+
+        If it need not be `lasting`, a power failure may undo it until somebody's lasting work is committed.
+        """
         try:
-            return self._write(work)
+            return self._write(work, lasting)
         except _ALTERED as error:
             self._mend(error)
-            return self._write(work)
+            return self._write(work, lasting)
 
     at_once = write
+
+    def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
+        return self.write(lambda tx: tx.claim(wants, node, token, lease), lasting=False)
+
+    def keep_claim(self, token: str) -> None:
+        if self._quicker != self._synchronous:
+            self.write(lambda tx: tx.run(KEEP_CLAIM, token))
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         # Most ticks find nothing, and seeing that needs no write lock.
@@ -265,8 +284,8 @@ class SQLiteDatabase(Database):
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
 
-    def _write(self, work: Callable[[StoreTx], T]) -> T:
-        item = _SharedWork(work)
+    def _write(self, work: Callable[[StoreTx], T], lasting: bool = True) -> T:
+        item = _SharedWork(work, lasting)
         try:
             with self._queue_lock:
                 self._queue.append(item)
@@ -311,6 +330,7 @@ class SQLiteDatabase(Database):
         connection = self._writer
         if connection.in_transaction:  # an interrupt came while the last one was undone
             connection.execute("ROLLBACK")
+        self._set_synchronous(connection, self._synchronous if any(map(_LASTING, group)) else self._quicker)
         self._begin(connection)
         cursor = connection.cursor()
         alone, stirred, ended = len(group) == 1, False, False
@@ -335,6 +355,12 @@ class SQLiteDatabase(Database):
             self.waker.stir()
         if ended:
             self.ends.stir()
+
+    def _set_synchronous(self, connection: sqlite3.Connection, wanted: str) -> None:
+        """Set how the next commit waits for the disk; inside of a transaction SQLite does not allow it."""
+        if wanted != self._present:
+            connection.execute(f"PRAGMA synchronous = {wanted}")
+            self._present = wanted
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock, which all processes share."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -14,7 +14,15 @@ import msgspec
 
 from mainspring.jobstores.records.rows import RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx
-from mainspring.jobstores.sqlalchemy.runs import FRESH, WRITTEN, ends, fresh_row, is_fresh, is_plain_end, written_row
+from mainspring.jobstores.sqlalchemy.runs import (
+    FRESH,
+    SUCCEEDED,
+    fresh_row,
+    is_fresh,
+    is_plain_success,
+    settle_others,
+    succeeded_row,
+)
 from mainspring.jobstores.sqlalchemy.schema import ColumnType
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SQLiteTx"]
 
-_ID, _STATUS, _TOKEN = attrgetter("id"), attrgetter("status"), attrgetter("token")
+_ID, _TOKEN = attrgetter("id"), attrgetter("token")
 _BLOBS: Final = frozenset(["payload", "state", "live"])
 _INSERT_SIZES: Final = (256, 64, 16, 4, 1)
 _UPDATE_SIZES: Final = (32, 8, 1)
@@ -37,7 +45,7 @@ _ADD_ONE: Final = (
 )
 _HELD_PLAINLY: Final = (
     "SELECT json_group_array(token) FROM (SELECT token FROM {runs} WHERE id {in} AND status = 'running'"
-    " AND followed = 0 AND at_gate IS NULL ORDER BY id)"
+    " AND followed = 0 AND at_gate IS NULL AND cancelling = 0 AND unique_key IS NULL ORDER BY id)"
 )
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -58,19 +66,26 @@ class SQLiteTx(StoreTx):
         return {run_id: run_id if added else ""}
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        if not ends(outcomes) or not all(map(is_plain_end, outcomes)):
+        plain = list(filter(is_plain_success, outcomes))
+        if not plain or len({each.run.id for each in outcomes}) < len(outcomes):
             return super().settle(outcomes)
         if not self.begun:
             self.begin()
+        return settle_others(outcomes, self._succeed(plain), super().settle)
+
+    def _succeed(self, outcomes: list[SettleRow]) -> Collection[str]:
+        """Write successes if all of them are as their claims know them; return the ids of those written."""
         runs = sorted([each.run for each in outcomes], key=_ID)
-        [(tokens,)] = self.all(_HELD_PLAINLY, self.many(list(map(_ID, runs))))
+        ids = list(map(_ID, runs))
+        [(tokens,)] = self.all(_HELD_PLAINLY, self.many(ids))
         if _decode(tokens) != list(map(_TOKEN, runs)):
-            return super().settle(outcomes)
-        self.update("runs", WRITTEN, [written_row(run, self.now) for run in runs])
-        self.count_ends(Counter(map(_STATUS, runs)))
+            return ()
+        now = self.now
+        self.update("runs", SUCCEEDED, [succeeded_row(run, now) for run in runs])
+        self.count_ends(Counter(succeeded=len(runs)))
         self.note_ends(())
         self.make_room({}, runs)
-        return [True] * len(outcomes)
+        return set(ids)
 
     # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
     # threads. So many rows are read as one value, and written by few statements.
@@ -106,6 +121,7 @@ class SQLiteTx(StoreTx):
         self._write(_insert, _INSERT_SIZES, table, columns, rows)
 
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
+        """Update rows by id; an expression without `{new}` takes no value from the rows, and comes last."""
         self._write(_update, _UPDATE_SIZES, table, columns, rows)
 
     def _write(
@@ -151,7 +167,8 @@ def _update(table: str, columns: tuple[Set, ...], size: int) -> str:
         sets.append(f"{name} = {value.format(new=new, old=f'{{{table}}}.{name}')}")
     if size == 1:  # twice as quick as FROM
         return f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = :c1"
-    new = f"(VALUES {_marks(len(columns) + 1, size)}) AS new"
+    width = 1 + sum(isinstance(column, str) or "{new}" in column[1] for column in columns)
+    new = f"(VALUES {_marks(width, size)}) AS new"
     return f"UPDATE {{{table}}} SET {', '.join(sets)} FROM {new} WHERE id = new.column1"
 
 
