@@ -19,6 +19,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from mainspring.jobstores.sqlalchemy.database import ANSWER_TIMEOUT_SECONDS
+from mainspring.jobstores.sqlalchemy.postgresql.arrays import learn_arrays
 
 __all__ = ["TimedConnection"]
 
@@ -39,6 +40,7 @@ class TimedConnection(psycopg.Connection[Any]):
         """A cursor for one statement after the other: to make one takes as long as to sign a call."""
         if self._own_cursor is None:
             self._own_cursor = self.cursor(binary=True)
+            learn_arrays(self._own_cursor)
         return self._own_cursor
 
     def wait(self, *args: Any, **options: Any) -> Any:
