@@ -129,7 +129,7 @@ class MetricSums:
             self._cells(follower, minute)[_ADDED] += 1
 
     def _cells(self, run: Run, minute: int) -> list[int]:
-        key = minute, run.queue, run.call.task_name, run.job_id
+        key = minute, run.queue, run.task, run.job_id
         cells = self._sums.get(key)
         if cells is None:
             if len(self._sums) >= MOST_KEYS:
