@@ -24,6 +24,7 @@ from mainspring.jobstores.sqlalchemy.postgresql.arrays import learn_arrays
 __all__ = ["TimedConnection"]
 
 _UTF8: Final = b"UTF8"
+_DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 
 class TimedConnection(psycopg.Connection[Any]):
@@ -65,7 +66,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return self._is_plain and self.autocommit
 
     def change(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> int:
-        """Execute a statement that returns no rows; return how many rows it changed.
+        """Execute a statement whose rows nobody reads; return how many rows it changed.
 
         It has `%b` for each parameter. Numbers come as text (0), texts and bytes as themselves (1).
         """
@@ -97,7 +98,7 @@ class TimedConnection(psycopg.Connection[Any]):
             found = result
         if found is None:
             raise psycopg.OperationalError("the connection was lost before an answer came")
-        if found.status != ExecStatus.COMMAND_OK:
+        if found.status not in _DONE:
             raise errors.error_from_result(found)
         return found
 
