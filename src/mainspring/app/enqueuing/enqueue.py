@@ -76,11 +76,7 @@ class Calls:
         """Store the run of a call."""
         if self.is_inline(call):
             return self.execute([self.announced(call)])[0]
-        pack = self._packing(call)
-        if pack is None:
-            run: Any = self.announced(call)
-        else:
-            run = pack(new_run_id(), call.args, call.kwargs, self.app_store.now())
+        run = self._ready(call, new_run_id())
         (run_id,) = self.store([run])
         if run_id is None:
             self.raise_missing([run], [run_id])
@@ -121,20 +117,16 @@ class Calls:
         return [self.announced(call) for call in calls]
 
     def _prepared(self, calls: Iterator[TaskCall[Any]]) -> list[Any]:
-        """Make the runs of calls, in their order, and pack those that nobody looks at before they are stored."""
+        """Make the runs of calls."""
         runs: list[Any] = []
         while some := list(itertools.islice(calls, CALLS_AT_ONCE)):
-            now = 0
-            for call, run_id in zip(some, new_run_ids(len(some)), strict=True):
-                pack = self._packing(call)
-                if pack is None:
-                    now = 0
-                    runs.append(self.announced(call))
-                    continue
-                # It takes more than a microsecond to make a run, so this is no later than now: runs start in order.
-                now = now + 1 if now else self.app_store.now()
-                runs.append(pack(run_id, call.args, call.kwargs, now))
+            runs += map(self._ready, some, new_run_ids(len(some)))
         return runs
+
+    def _ready(self, call: TaskCall[Any], run_id: str) -> Any:
+        """Make the run of a call; return it as the store keeps it if nobody looks at it before, with this id."""
+        pack = self._packing(call)
+        return self.announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
 
     def is_inline(self, call: TaskCall[Any]) -> bool:
         """Return True if a call is executed where it is enqueued."""

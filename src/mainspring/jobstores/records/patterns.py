@@ -19,12 +19,14 @@ __all__ = ["rows_like"]
 
 def rows_like(packer: RecordPacker, run: Run) -> PackLike:
     """Return a function that packs runs like this one; see `JobStore.pack_like`."""
-    row, common = packer.run_row(run), call_to_data(run.call, run.policy, run.id)
+    bare = replace(run, call=replace(run.call, args=(), kwargs={}, frame=None))
+    row, common = packer.run_row(bare), call_to_data(bare.call, run.policy, run.id)
+    first = common["a"]  # of a method, its object
     dumps, where = packer.codec.dumps, origin("", None, run.queue)
 
     def pack(run_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], now: int) -> RunRow:
         try:
-            frame = dumps({**common, "a": list(args), "k": dict(kwargs)}, where + run_id)
+            frame = dumps({**common, "a": [*first, *args], "k": dict(kwargs)}, where + run_id)
         except EncodeError as error:
             raise in_call(error, common["f"]) from error.__cause__
         return replace(row, id=run_id, call=frame, run_at=now, created_at=now)

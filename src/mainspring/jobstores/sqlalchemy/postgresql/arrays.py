@@ -84,11 +84,11 @@ class _BigintsDumper(_BytesDumper):
     size: ClassVar[int] = 8
 
     def dump(self, obj: Sequence[Any]) -> bytes:
-        if None in obj:
-            return super().dump(obj)
         try:
+            if None in obj:
+                return super().dump(obj)
             items = _numbers(len(obj), self.size).pack(*chain.from_iterable(zip(repeat(self.size), obj)))
-        except StructError as error:
+        except (StructError, OverflowError) as error:
             raise DataError(f"a number is out of range: {error}") from None
         return _head(len(obj), self.item_oid, False) + items
 
