@@ -85,6 +85,40 @@ def test_many_calls_cost_one_round_trip_per_thousand(make_app: MakeApp) -> None:
     assert store.batches == [1000, 1000, 1]
 
 
+@EVERYWHERE
+def test_calls_of_one_batch_wait_in_their_order_whatever_their_options(app: Mainspring) -> None:
+    task = app.task(plain)
+    special = task.options(unique="once")
+    calls = [task.call(0), *(task.call(number) for number in range(1, 250)), special.call(250), task.call(251)]
+    handles = app.enqueue_many(calls)
+    views = [handle.fetch() for handle in (*handles[:3], *handles[-3:])]
+    assert [view.args for view in views] == [(0,), (1,), (2,), (249,), (250,), (251,)]
+    times = [view.record.run_at for view in views]
+    assert times == sorted(times)
+    assert len({handle.id for handle in handles}) == len(calls)
+
+
+@LASTING
+def test_one_call_that_cannot_be_stored_is_named_and_the_others_of_its_batch_are_not_stored(app: Mainspring) -> None:
+    task = app.task(plain)
+    task.enqueue(0)
+    calls = [task.call(number) for number in range(5)] + [task.call(object())]  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match=r"^number in the call of .*plain is an object"):
+        app.enqueue_many(calls)
+    assert app.count() == 1
+
+
+@LOCAL
+def test_a_listener_that_comes_later_sees_every_run_from_then_on(app: Mainspring) -> None:
+    task = app.task(plain)
+    task.enqueue(1)
+    seen: list[tuple[Any, ...]] = []
+    app.on("pre_enqueue", lambda run: seen.append(run.args))
+    task.enqueue(2)
+    app.enqueue_many([task.call(3), task.call(4)])
+    assert seen == [(2,), (3,), (4,)]
+
+
 @LOCAL
 def test_handles_keep_the_order_of_calls_of_which_some_are_executed_inline(app: Mainspring) -> None:
     task = app.task(plain)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import msgspec
+
 from mainspring.app.declaring.habits import HANDLE_HABITS, attributes_elsewhere
 from mainspring.app.runs import Runs
 from mainspring.core.insight.explanation import Explanation
@@ -18,14 +20,12 @@ __all__ = ["RunHandle"]
 R = TypeVar("R", covariant=True)
 
 
-class RunHandle(Generic[R]):
+# Without gc=False, the garbage collector looks through each of a million handles that somebody keeps, again and again.
+class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
     """A handle on a run, by its id. `await handle` gives the run's result."""
 
-    __slots__ = ("_runs", "id")
-
-    def __init__(self, runs: Runs, run_id: str) -> None:
-        self._runs = runs
-        self.id = run_id
+    _runs: Runs
+    id: str
 
     @property
     def output(self) -> R:

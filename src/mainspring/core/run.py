@@ -303,6 +303,11 @@ class Run(msgspec.Struct, frozen=True):
         return self.call.func
 
     @property
+    def task(self) -> str:
+        """The task's name, or the reference of the callable."""
+        return self.call.task_name
+
+    @property
     def args(self) -> tuple[Any, ...]:
         """The positional arguments."""
         return self.call.args

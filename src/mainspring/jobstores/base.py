@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, ClassVar, Final
+
+from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
@@ -41,6 +43,8 @@ from mainspring.jobstores.values import (
 CHANGES: Final = "changes"
 ENDS: Final = "ends"
 """The topics of `wait`: what may concern a loop, and ends of runs."""
+PackLike = Callable[[str, Sequence[Any], Mapping[str, Any], int], Any]
+"""Packs a run of this id, with these arguments, made and due at this instant."""
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
@@ -60,6 +64,7 @@ __all__ = [
     "JobLookupError",
     "JobStore",
     "NodeInfo",
+    "PackLike",
     "QueueInfo",
     "RunQuery",
     "RunStanding",
@@ -454,6 +459,18 @@ class JobStore(BaseJobStore):
         another stores.
         """
         return run
+
+    def pack_like(self, run: Run) -> PackLike:
+        """Return a function that packs runs like this one: with another id, other arguments and another time.
+
+        Whoever enqueues many calls of a task packs what they have in common once.
+        """
+
+        def pack(run_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], now: int) -> Run:
+            call = replace(run.call, args=tuple(args), kwargs=dict(kwargs))
+            return replace(run, id=run_id, call=call, created_at=now, run_at=now)
+
+        return pack
 
     def pack_outcome(self, outcome: Outcome) -> Any:
         """Return an outcome as this store keeps it, for `settle`; raise EncodeError if it cannot be kept."""

@@ -132,7 +132,7 @@ class MetricSums:
             self._cells(follower, minute)[_ADDED] += 1
 
     def _cells(self, run: Run, minute: int) -> list[int]:
-        key = minute, run.queue, run.call.task_name, run.job_id
+        key = minute, run.queue, run.task, run.job_id
         return self._sums.get(key) or self._begin_cells(key)
 
     def _begin_cells(self, key: _Key) -> list[int]:

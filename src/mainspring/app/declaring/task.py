@@ -30,6 +30,7 @@ from mainspring.core.run import ON, After, Run
 from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import ConfigurationError, near
+from mainspring.jobstores.base import PackLike
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -171,6 +172,16 @@ def job_id_of(job: Any) -> str:
     return job
 
 
+class RunPattern(msgspec.Struct):
+    """A run without arguments, made with these options: runs of other calls with these options are made from it."""
+
+    maker: object
+    options: Options
+    run: Run
+    packing: tuple[object, PackLike] | None = None
+    """A store, and how it packs runs like this one."""
+
+
 class Task(Generic[P, R]):
     """A function that an app knows by name. Calling it is an ordinary call; `enqueue` leaves the call to a worker."""
 
@@ -186,8 +197,8 @@ class Task(Generic[P, R]):
         """Earlier names of the task, under which calls may still be stored."""
         self.validator: Validator | None = None
         """Checks the arguments of each call, and makes of them what the annotations say."""
-        self.pattern: tuple[object, Options, Run] | None = None
-        """A run of this task, made with these options, from which others are made."""
+        self.pattern: RunPattern | None = None
+        """The last run that was made of this task, from which others are made."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from msgspec.structs import replace
 
-from mainspring.app.declaring.task import Options, TaskCall, make_options
+from mainspring.app.declaring.task import Options, RunPattern, TaskCall, make_options
 from mainspring.app.enqueuing.admission import GIVEN_UP_AT_START, PLAIN_ADMISSION, admitted, replacement
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import warn_of_enqueuing
@@ -26,7 +26,8 @@ from mainspring.core.waiting.bridges import bridged
 from mainspring.core.waiting.followups import with_hooks
 from mainspring.core.waiting.placeholders import Placeholder, with_inputs
 from mainspring.errors import OutcomeUnknown, RunNotFound, StoreUnavailable, add_note, near
-from mainspring.node.new_ids import new_run_id
+from mainspring.events import EVENT_JOB_SUBMITTED
+from mainspring.node.new_ids import new_run_id, new_run_ids
 from mainspring.util import localize
 
 if TYPE_CHECKING:
@@ -34,15 +35,18 @@ if TYPE_CHECKING:
     from mainspring.app.queues import Queues
     from mainspring.app.registry import Registry
     from mainspring.app.store import AppStore
-    from mainspring.jobstores.base import JobStore
+    from mainspring.jobstores.base import JobStore, PackLike
 
 __all__ = ["Calls", "check_call"]
 
 BATCH_RUNS: Final = 1000
 """Store this many runs in one round trip."""
-HEAD_START_SECONDS: Final = 0.005
-"""Let the sender thread reach the driver, which releases the GIL, before this thread packs the next batch."""
+CALLS_AT_ONCE: Final = 100
+"""Make the runs of this many calls at once: calls that are gone soon are no work for the garbage collector."""
+HEAD_START_SECONDS: Final = 0.001
+"""Let the sender thread have the GIL before this thread packs the next batch; it keeps it until it is in the driver."""
 
+_ID: Final = attrgetter("id")
 _PREDECESSORS: Final = attrgetter("after")
 
 log = logging.getLogger("mainspring.app")
@@ -70,11 +74,9 @@ class Calls:
 
     def enqueue_one(self, call: TaskCall[Any]) -> RunHandle[Any]:
         """Store the run of a call."""
-        run = self.make(call)
-        if self._middleware.signals["pre_enqueue"]:
-            self._middleware.emit("pre_enqueue", run)
-        if self.app_store.inline or call.options.inline:
-            return self.execute([run])[0]
+        if self.is_inline(call):
+            return self.execute([self.announced(call)])[0]
+        run = self._ready(call, new_run_id())
         (run_id,) = self.store([run])
         if run_id is None:
             self.raise_missing([run], [run_id])
@@ -102,13 +104,29 @@ class Calls:
         here = transactions is not None and transactions.is_open()  # a helper thread would not be part of it
         with Sender(self.send, handles, here=here) as sender:
             for inline, some in itertools.groupby(map(check_call, calls), key=self.is_inline):
-                while runs := [self.announced(call) for call in itertools.islice(some, BATCH_RUNS)]:
+                make = self._announced if inline else self._prepared
+                while runs := make(itertools.islice(some, BATCH_RUNS)):
                     if inline:
                         sender.wait()
                         handles += self.execute(runs)
                     else:
                         sender.send(self.app_store.lasting, runs)
         return handles
+
+    def _announced(self, calls: Iterator[TaskCall[Any]]) -> list[Run]:
+        return [self.announced(call) for call in calls]
+
+    def _prepared(self, calls: Iterator[TaskCall[Any]]) -> list[Any]:
+        """Make the runs of calls."""
+        runs: list[Any] = []
+        while some := list(itertools.islice(calls, CALLS_AT_ONCE)):
+            runs += map(self._ready, some, new_run_ids(len(some)))
+        return runs
+
+    def _ready(self, call: TaskCall[Any], run_id: str) -> Any:
+        """Make the run of a call; return it as the store keeps it if nobody looks at it before, with this id."""
+        pack = self._packing(call)
+        return self.announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
 
     def is_inline(self, call: TaskCall[Any]) -> bool:
         """Return True if a call is executed where it is enqueued."""
@@ -153,15 +171,16 @@ class Calls:
             except StoreUnavailable as error:  # this error says nothing about the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
-        new: list[Run] = []
-        for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
-            if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
-                answer = answers[number] = self._replace(store, run, answer)
-            if answer == run.id:  # another id means that a run with this unique key existed already
-                new.append(run)
+        new = whole
+        if answers != list(map(_ID, whole)):
+            for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
+                if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
+                    answers[number] = self._replace(store, run, answer)
+            # Another id means that a run with this unique key existed already.
+            new = [run for run, answer in zip(whole, answers, strict=True) if answer == run.id]
         app_store.count_added(new)
-        if app_store.events.listeners.mask:
-            app_store.events.submitted(new, ALIAS)
+        if app_store.events.listeners.mask & EVENT_JOB_SUBMITTED:
+            app_store.events.submitted([run for run in new if isinstance(run, Run)], ALIAS)
         if app_store.opened_by_import:
             warn_of_enqueuing()
         if answers.refused:
@@ -212,16 +231,39 @@ class Calls:
 
     def make(self, call: TaskCall[Any]) -> Run:
         """Make the run of a call; what it has in common with other calls of the task is checked and made once."""
-        task, made = call.task, call.task.pattern
-        if made is None or made[0] is not self or made[1] is not call.options or Placeholder.made:
+        pattern = self._pattern(call)
+        if pattern is None:
             run = self._make(call)
-            if is_repeatable(call.options) and task.registry is self._tasks and not Placeholder.made:
-                task.pattern = self, call.options, replace(run, call=replace(run.call, args=(), kwargs={}))
+            if is_repeatable(call.options) and call.task.registry is self._tasks and not Placeholder.made:
+                bare = replace(run, call=replace(run.call, args=(), kwargs={}, headers=None))
+                call.task.pattern = RunPattern(self, call.options, bare)
             return run
-        pattern, now = made[2], self.app_store.now()
+        common, now = pattern.run.call, self.app_store.now()
         headers: dict[str, str] | None = {} if self._middleware.signals["pre_enqueue"] else None
-        own = Call(pattern.call.func, tuple(call.args), dict(call.kwargs), pattern.call.name, headers=headers)
-        return replace(pattern, id=new_run_id(), call=own, created_at=now, run_at=now)
+        own = Call(common.func, tuple(call.args), dict(call.kwargs), common.name, headers=headers)
+        return replace(pattern.run, id=new_run_id(), call=own, created_at=now, run_at=now)
+
+    def _pattern(self, call: TaskCall[Any]) -> RunPattern | None:
+        """Return the pattern for the run of a call; None if none was made with its options last."""
+        made = call.task.pattern
+        if made is None or made.maker is not self or made.options is not call.options or Placeholder.made:
+            return None
+        return made
+
+    def _packing(self, call: TaskCall[Any]) -> PackLike | None:
+        """Return how to pack runs of such calls; None if somebody has to see the run, or if it has a hook."""
+        pattern = self._pattern(call)
+        if (
+            pattern is None
+            or pattern.run.policy.hook is not None
+            or self._middleware.signals["pre_enqueue"]
+            or self.app_store.events.listeners.mask & EVENT_JOB_SUBMITTED
+        ):
+            return None
+        store, packing = self.app_store.lasting, pattern.packing
+        if packing is None or packing[0] is not store:
+            packing = pattern.packing = store, store.pack_like(pattern.run)
+        return packing[1]
 
     def _make(self, call: TaskCall[Any]) -> Run:
         app_store, task, options = self.app_store, call.task, call.options

@@ -42,7 +42,8 @@ class TransactionStore:
     remote = False
 
     def __init__(self, store: JobStore, add: Callable[[Sequence[Any]], Answers[str | None]]) -> None:
-        self.pack_run, self.volatile, self.keeps_objects = store.pack_run, store.volatile, store.keeps_objects
+        self.pack_run, self.pack_like = store.pack_run, store.pack_like
+        self.volatile, self.keeps_objects = store.volatile, store.keeps_objects
         self.add_runs, self.standings, self.after_commit = add, store.standings, store.after_commit
         self.far_edges = store.far_edges
 

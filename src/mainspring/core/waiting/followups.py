@@ -128,11 +128,11 @@ def is_hook(run: Run) -> bool:
 
 
 def with_hooks(runs: Iterable[Run]) -> list[Run]:
-    """Return runs that are to be added, each followed by its hook."""
+    """Return runs that are to be added, each followed by its hook; a run that is packed already has none."""
     found: list[Run] = []
     for run in runs:
         found.append(run)
-        hook = None if run.policy.hook is None else hook_of(run)
+        hook = hook_of(run) if isinstance(run, Run) and run.policy.hook is not None else None
         if hook is not None:
             found.append(hook)
     return found

@@ -25,7 +25,7 @@ from mainspring.jobstores.records.calls import (
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
 
-__all__ = ["RecordPacker"]
+__all__ = ["RecordPacker", "origin"]
 
 KEEP_SECONDS: Final = 7 * 86400.0
 """Keep a finished run for this many seconds unless its policy says otherwise."""
@@ -189,7 +189,7 @@ class RecordPacker:
             if run.job_id is not None:
                 data["l"] = run.queue
             try:
-                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
+                frame = self.codec.dumps(data, origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
             except EncodeError as error:
                 raise in_call(error, data["f"]) from error.__cause__
         reported = run.progress is not None or run.data is not None or run.log
@@ -241,7 +241,7 @@ class RecordPacker:
             state = _decode(row.state) if row.state else _NO_STATE
             frame = row.call if state.call is None else state.call
             if row.job_id is None and self.codec.signed:  # signed for this run alone, so it does not come again
-                call, policy = call_from_data(self.codec.loads(frame, _origin(row.id, None, row.queue)), frame)
+                call, policy = call_from_data(self.codec.loads(frame, origin(row.id, None, row.queue)), frame)
             else:
                 call, policy = self._shared_call(frame, row)
             fresh = state is _NO_STATE and row.status not in _SEALED
@@ -317,12 +317,12 @@ class RecordPacker:
 
     def _shared_call(self, frame: bytes, row: RunRow) -> tuple[Call, Policy]:
         """Restore a call that several runs may have: those of a job, and equal ones that are not signed."""
-        origin = _origin(row.id, row.job_id, row.queue)
+        where = origin(row.id, row.job_id, row.queue)
         # An unsigned frame does not name its run, so equal calls have equal frames.
-        key = origin if self.codec.signed else "", frame
+        key = where if self.codec.signed else "", frame
         known = self._calls.get(key)
         if known is None:
-            data = self.codec.loads(frame, origin)
+            data = self.codec.loads(frame, where)
             known = *call_from_data(data, frame), _queue(data)
             again = row.job_id is not None or len(frame) <= _CACHED_FRAME_BYTES  # long frames do not come again
             if again and _is_unchangeable(known[0]):
@@ -375,7 +375,7 @@ def _readable_state(row: RunRow) -> _RunState:
         return _NO_STATE
 
 
-def _origin(run_id: str, job_id: str | None, queue: str) -> str:
+def origin(run_id: str, job_id: str | None, queue: str) -> str:
     """Return the signing context of a run's call: its queue and id, or its job."""
     return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
 

@@ -20,9 +20,10 @@ from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
+from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Hold, JobList, PackLike, RunQuery, unknown_job
 from mainspring.jobstores.records.acts import act_of_row, act_row
 from mainspring.jobstores.records.packing import RecordPacker
+from mainspring.jobstores.records.patterns import rows_like
 from mainspring.jobstores.records.row_store import RowStore
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -241,13 +242,17 @@ class RecordStore(RowStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def pack_run(self, run: Run) -> RunRow:
-        """Return a run as its row; raise EncodeError if it cannot be kept."""
-        return self._packer.run_row(run)
+    def pack_run(self, run: Run | RunRow) -> RunRow:
+        """Return a run as its row; raise EncodeError if it cannot be kept. A row is packed already."""
+        return run if isinstance(run, RunRow) else self._packer.run_row(run)
+
+    def pack_like(self, run: Run) -> PackLike:
+        """Return a function that packs runs like this one."""
+        return rows_like(self._packer, run)
 
     def add_runs(self, runs: Sequence[Run | RunRow]) -> Answers[str | None]:
         """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
-        return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
+        return self._add_run_rows(list(map(self.pack_run, runs)))
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         """Lease due runs, for each want up to its limit; set aside those that cannot be restored."""

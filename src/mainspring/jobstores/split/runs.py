@@ -19,6 +19,7 @@ from mainspring.jobstores.base import (
     Hold,
     JobStore,
     NodeInfo,
+    PackLike,
     RunQuery,
     RunStanding,
 )
@@ -54,8 +55,11 @@ class RunsElsewhere(RecordStore):
         """Return how to wait for changes of jobs."""
         return []
 
-    def pack_run(self, run: Run) -> Any:
+    def pack_run(self, run: Any) -> Any:
         return self.runs.pack_run(run)
+
+    def pack_like(self, run: Run) -> PackLike:
+        return self.runs.pack_like(run)
 
     def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
         return self.runs.add_runs(runs)

@@ -61,6 +61,10 @@ Terms = tuple[str, str, int, int]
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
+fresh_row: Final[Callable[[RunRow], Row]] = attrgetter(
+    "id", "call", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group", "task", "label"
+)
+"""Returns the values of FRESH."""
 _id: Final = attrgetter("id")
 _unique: Final = attrgetter("unique")
 _BROKEN: Final = Status.BROKEN.value
@@ -115,14 +119,6 @@ def succeeded_row(run: RunRow, now: int) -> Row:
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
     return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
-
-
-def fresh_row(run: RunRow) -> Row:
-    """Return the values of FRESH."""
-    return (
-        run.id, run.call, run.state, run.queue, run.lane, run.priority, run.run_at, run.keep, run.created_at,
-        run.group, run.task, run.label,
-    )  # fmt: skip
 
 
 def is_fresh(run: RunRow) -> bool:

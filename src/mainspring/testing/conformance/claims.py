@@ -84,6 +84,21 @@ class ClaimConformance:
         assert together(2, lambda _: store.add_runs(packed)) == [[run.id for run in runs]] * 2
         assert store.stats(ALL).matching == 2
 
+    def test_a_run_like_another_has_its_own_id_arguments_and_time(self, store: JobStore) -> None:
+        run = make_run(store, priority=7, group="many", policy=Policy(retention=60.0))
+        pack = store.pack_like(run)
+        now = run.created_at - SECOND
+        assert store.add_runs([pack("a", (1, 2), {"more": 3}, now), pack("b", (), {}, now + 1)]) == ["a", "b"]
+        first, second = store.get_runs(["a", "b"])
+        assert first is not None
+        assert second is not None
+        assert (first.args, first.kwargs, first.created_at, first.run_at) == ((1, 2), {"more": 3}, now, now)
+        assert (second.args, second.kwargs, second.created_at, second.run_at) == ((), {}, now + 1, now + 1)
+        for each in (first, second):
+            assert (each.priority, each.group, each.policy, each.name) == (7, "many", run.policy, run.name)
+        assert [each.id for each in claim(store)] == ["a", "b"]
+        assert store.get_runs([run.id]) == [None]
+
     @pytest.mark.parametrize("state", ["pending", "running", "finished", "deleted"])
     def test_adding_a_known_id_changes_nothing(self, store: JobStore, state: str) -> None:
         run = add_run(store)

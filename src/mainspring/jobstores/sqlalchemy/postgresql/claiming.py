@@ -25,6 +25,8 @@ from mainspring.jobstores.sqlalchemy.claims import (
     queues_of,
 )
 from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
+from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.runs import CLAIMED, NEXT_ATTEMPT, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.transaction import Row
 
@@ -41,6 +43,8 @@ _DUE_AT: Final = (
     " AND run_at {when} ORDER BY run_at"
 )
 _PLACE: Final = ("id", "run_at", "lane")
+_NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%b::text, %b::text)"
+"""Only a hint, so it does not wait for the disk."""
 _GIVEN: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page)"
 _FIRST: Final = f"""
 SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
@@ -118,8 +122,8 @@ class ClaimingTx(StoreTx):
     """A transaction on a pooled connection, or a single statement: what all steps need, and claims."""
 
     @staticmethod
-    def many(values: list[Any], /) -> Any:
-        return values
+    def many(values: Sequence[Any], /) -> Any:
+        return array("text", values)
 
     def begin(self) -> None:
         """Begin, and read the clock in the same round trip."""
@@ -136,15 +140,23 @@ class ClaimingTx(StoreTx):
         now: int = self.cursor.execute(f"SELECT {CLOCK}").fetchone()[0]
         return now
 
+    def notify(self, channel: str, sender: str) -> None:
+        """Wake those who listen."""
+        connection = self.cursor.connection
+        if isinstance(connection, TimedConnection) and connection.is_plain:
+            connection.change(_NOTIFY, [channel.encode(), sender.encode()], (1, 1))
+        else:
+            self.cursor.execute(_NOTIFY, [channel, sender])
+
     # -- claims ------------------------------------------------------------------------------------------------
 
     def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
         places = {lane: (number, max(0, limit)) for number, (some, limit) in enumerate(wants) for lane in some}
         params = {
-            "lanes": lanes,
-            "wants": [places[lane][0] for lane in lanes],
-            "pages": [places[lane][1] for lane in lanes],
-            "queues": queues_of(lanes),
+            "lanes": array("text", lanes),
+            "wants": array("integer", [places[lane][0] for lane in lanes]),
+            "pages": array("bigint", [places[lane][1] for lane in lanes]),
+            "queues": array("text", queues_of(lanes)),
             "node": node,
             "token": token,
             "lease": int(lease * SECOND),
@@ -165,15 +177,15 @@ class ClaimingTx(StoreTx):
         return sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
 
     def pairs(self, levels: list[Level]) -> list[Any]:
-        return [[lane for lane, _ in levels], [priority for _, priority in levels]]
+        return [array("text", [lane for lane, _ in levels]), array("integer", [priority for _, priority in levels])]
 
     def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         # No transaction is needed: if a reply is lost, the token still holds the claimed runs.
         node, token, until, now = terms
         params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
         if len(lanes) <= FEW_LANES:
-            pages = [room] * len(lanes)
-            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, "lanes": lanes, "pages": pages})
+            given = {"lanes": array("text", lanes), "pages": array("bigint", [room] * len(lanes))}
+            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, **given})
             if not rows:
                 return [], None
             due, later = rows[0][-2:]
@@ -183,8 +195,8 @@ class ClaimingTx(StoreTx):
         runs: list[RunRow] = []
         while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
             wanted = Counter(row[2] for row in best)
-            pages = list(wanted.values())
-            rows = self._fetch(self.texts[_TAKE_GIVEN], {**params, "lanes": list(wanted), "pages": pages})
+            given = {"lanes": array("text", wanted), "pages": array("bigint", wanted.values())}
+            rows = self._fetch(self.texts[_TAKE_GIVEN], {**params, **given})
             runs += [claimed_row(row, terms) for row in rows]
             if not rows or len(runs) >= room:  # if others were quicker, look for more
                 break
@@ -196,8 +208,8 @@ class ClaimingTx(StoreTx):
         if columns is not _PLACE:
             return super().first_due(columns, lanes, priority, now, page)
         found: dict[str, list[Row]] = {lane: [] for lane in lanes}
-        params = {"lanes": lanes, "pages": [page] * len(lanes), "priority": priority, "now": now}
-        for row in self._fetch(self.texts[_FIRST], params):
+        given = {"lanes": array("text", lanes), "pages": array("bigint", [page] * len(lanes))}
+        for row in self._fetch(self.texts[_FIRST], {**given, "priority": priority, "now": now}):
             found[row[2]].append(row)
         return found  # type: ignore[return-value]
 

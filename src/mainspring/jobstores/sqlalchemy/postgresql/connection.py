@@ -19,10 +19,12 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from mainspring.jobstores.sqlalchemy.database import ANSWER_TIMEOUT_SECONDS
+from mainspring.jobstores.sqlalchemy.postgresql.arrays import learn_arrays
 
 __all__ = ["TimedConnection"]
 
 _UTF8: Final = b"UTF8"
+_DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 
 class TimedConnection(psycopg.Connection[Any]):
@@ -39,6 +41,7 @@ class TimedConnection(psycopg.Connection[Any]):
         """A cursor for one statement after the other: to make one takes as long as to sign a call."""
         if self._own_cursor is None:
             self._own_cursor = self.cursor(binary=True)
+            learn_arrays(self._own_cursor)
         return self._own_cursor
 
     def wait(self, *args: Any, **options: Any) -> Any:
@@ -63,7 +66,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return self._is_plain and self.autocommit
 
     def change(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> int:
-        """Execute a statement that returns no rows; return how many rows it changed.
+        """Execute a statement whose rows nobody reads; return how many rows it changed.
 
         It has `%b` for each parameter. Numbers come as text (0), texts and bytes as themselves (1).
         """
@@ -95,7 +98,7 @@ class TimedConnection(psycopg.Connection[Any]):
             found = result
         if found is None:
             raise psycopg.OperationalError("the connection was lost before an answer came")
-        if found.status != ExecStatus.COMMAND_OK:
+        if found.status not in _DONE:
             raise errors.error_from_result(found)
         return found
 

@@ -65,8 +65,6 @@ _MEANINGS: Final = {
 }
 _WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
 
-_NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(?, ?)"
-"""Only a hint, so it does not wait for the disk."""
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
 
 
@@ -221,7 +219,7 @@ class NotifyWaker(Waker):
         return others
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.one(_NOTIFY, self.channel, self._self))
+        self._database.read(lambda tx: tx.notify(self.channel, self._self))  # type: ignore[attr-defined]
 
 
 class EndNotifyWaker(NotifyWaker):

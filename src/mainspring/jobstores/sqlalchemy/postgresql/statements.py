@@ -11,6 +11,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
 from mainspring.jobstores.sqlalchemy.postgresql.claiming import CLOCK, NOW, ClaimingTx
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.runs import (
@@ -83,29 +84,26 @@ class PostgreSQLTx(ClaimingTx):
             return super().add_runs(runs)
         columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
         rows = {run.id: values(run, 0) for run in reversed(runs)}  # the first of an id counts
-        found = self._fetch(*self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)]))
-        inserted = {run_id for (run_id,) in found}
+        statement, params = self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)])
+        inserted = {run_id for (run_id,) in self._fetch(f"{statement} RETURNING id", params)}
         self.stirred |= any(run.status == "pending" for run in runs)
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
     def _add_fresh(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        """Insert runs that were just enqueued: nobody asks which of them are new."""
         self.stirred = True
-        if len(runs) == 1:
-            run_id = runs[0].id
-            return {run_id: run_id if self._add_one(runs[0]) else ""}
-        rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
-        found = self._fetch(*self._insert_new(FRESH, [rows[run_id] for run_id in sorted(rows)]))
-        answers: dict[str, str | None] = dict.fromkeys(rows, "")
-        answers.update((run_id, run_id) for (run_id,) in found)
-        return answers
-
-    def _add_one(self, run: RunRow) -> int:
+        if len(runs) > 1:
+            rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
+            statement, params = self._insert_new(FRESH, [rows[run_id] for run_id in sorted(rows)])
+            self.cursor.execute(statement, {**params, "shift": self.database.shift})
+            return dict(zip(rows, rows, strict=True))
+        [run] = runs
         connection = self.cursor.connection
         if isinstance(connection, TimedConnection) and connection.is_plain:
-            return connection.change(self.texts[_ADD_ONE], _fresh_params(run, self.database.shift), _ADD_ONE_FORMATS)
-        self.cursor.execute(self.texts[_ADD_ONE], (*fresh_row(run), run.id, self.database.shift))
-        changed: int = self.cursor.rowcount
-        return changed
+            connection.change(self.texts[_ADD_ONE], _fresh_params(run, self.database.shift), _ADD_ONE_FORMATS)
+        else:
+            self.cursor.execute(self.texts[_ADD_ONE], (*fresh_row(run), run.id, self.database.shift))
+        return {run.id: run.id}
 
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
         values, source, params = _source(columns, rows)
@@ -119,7 +117,7 @@ class PostgreSQLTx(ClaimingTx):
         return (
             f"INSERT INTO {self.database.names['runs']} ({', '.join(given)}) SELECT {', '.join(given.values())}"
             f" FROM {source} WHERE {where}NOT EXISTS (SELECT 1 FROM {self.database.names['gone']} AS gone"
-            f" WHERE gone.id = new.id AND gone.expires_at > {NOW}) ON CONFLICT DO NOTHING RETURNING id"
+            f" WHERE gone.id = new.id AND gone.expires_at > {NOW}) ON CONFLICT DO NOTHING"
         ), params
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
@@ -294,7 +292,7 @@ class PostgreSQLTx(ClaimingTx):
         won = " UNION ALL ".join(f"SELECT id FROM {name}" for name in names)
         if runs:
             part, some = self._insert_new((*INSERTED, "fired_by"), runs, won)
-            parts.append(part)
+            parts.append(f"{part} RETURNING id")
             names.append("fired")
             params |= some
         statement = ", ".join(f"{name} AS ({part})" for name, part in zip(names, parts, strict=True))
@@ -320,9 +318,11 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
     varying: list[bool] = []
     params: dict[str, Any] = {}
     for column, given in zip(columns, zip(*rows, strict=True), strict=True):
-        varies = not varying or given.count(given[0]) < len(given)  # the first is the key
+        # The first column is the key.
+        varies = not varying or given[0] != given[-1] or given.count(given[0]) < len(given)
         varying.append(varies)
-        params[f"{name}_{column}"] = list(given) if varies and len(given) > 1 else given[0]
+        many = varies and len(given) > 1
+        params[f"{name}_{column}"] = array(_TYPES.get(column, "text"), given) if many else given[0]
     values, source = _source_text(tuple(columns), tuple(varying), len(rows) > 1, name)
     return list(values), source, params
 
