@@ -24,17 +24,19 @@ LAST_WORDS = 6
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+LOOPS = ("mainspring-work", "mainspring-monitor", "mainspring-listen")
+"""The threads that claim and settle."""
 LAYERS: dict[str, tuple[str, ...]] = {
     "claim: store": ("_claim_rows",),
     "claim: decode": ("store.claim", "-_claim_rows"),
     "begin: hand to the threads": ("submit",),
     "begin: tell the sentinel, find the function": ("begin", "-submit"),
     "threads: execute and report": ("mainspring-threads",),
-    "settle: conclude": ("_settle", "-store.settle", "-end"),
-    "settle: encode": ("store.settle", "-_settle_rows"),
-    "settle: store": ("_settle_rows",),
+    "settle: conclude, count": ("_settle", "-store.settle", "-pack_outcome", "-end"),
+    "settle: encode": ("pack_outcome",),
+    "settle: store": ("store.settle",),
     "settle: tell the sentinel": ("end",),
-    "work loop: the rest": ("mainspring-work", "-store.claim", "-begin", "-_settle"),
+    "loops: the rest": (*LOOPS, "-store.claim", "-begin", "-_settle"),
     "care: beats, leases": ("heartbeat",),
     "care: janitor, pruning": ("janitor",),
     "other threads": ("MainThread", "other", "mainspring-care", "-heartbeat", "-janitor"),

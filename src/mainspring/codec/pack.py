@@ -27,10 +27,7 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 
-# Bytes that start binary data (all shown as c4) are as suspicious as those that start a container.
-_BINARY: Final = {0xC4, 0xC5, 0xC6}
-_UNSUSPICIOUS: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES} - _BINARY))
-_AS_SUSPECTS: Final = bytes(0xC4 if byte in _BINARY else byte for byte in range(256))
+_NO_CONTAINER: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES}))
 
 _PLAIN: Final = frozenset([type(None), bool, float, bytes])
 _LEAVES: Final = _PLAIN | ATOMS.keys()
@@ -50,10 +47,11 @@ def pack_plain(value: Any) -> bytes | None:
 
 
 def _is_unsuspicious(data: bytes) -> bool:
-    # bytearray and memoryview silently pack as bytes, and the depth limit is not ours: if there is binary data, or
-    # several containers, check for both.
-    suspects = data.translate(_AS_SUSPECTS, _UNSUSPICIOUS)
-    return len(suspects) <= MAX_DEPTH and b"\xc4" not in suspects
+    # bytearray and memoryview silently pack as bytes, and the depth limit is not ours: if there may be binary data, or
+    # many containers, check for both.
+    if 0xC4 in data or 0xC5 in data or 0xC6 in data:
+        return False
+    return len(data) <= MAX_DEPTH or len(data.translate(None, _NO_CONTAINER)) <= MAX_DEPTH
 
 
 class Packer:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
@@ -48,22 +47,26 @@ __all__ = [
     "unkeyed",
 ]
 
+_RETURNED: Final = Result.RETURNED
+_SUCCEEDED: Final = Status.SUCCEEDED
+_HELD: Final = Condition.HELD
+
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
     """Return the outcome of a run after its executor's report; without `retry`, a failure is final."""
     run = report.run
     result = report.result
-    if result is Result.RETURNED:
-        done = msgspec.structs.replace(
+    if result is _RETURNED:  # as almost all do
+        done = replace(
             run,
-            status=Status.SUCCEEDED,
+            status=_SUCCEEDED,
             result=report.value,
             started_at=report.started_at,
             finished_at=report.finished_at,
             lease_until=None,
             unique=None,
         )
-        return Outcome(done, Condition.HELD)
+        return Outcome(done, _HELD)
     if result is Result.UNSTARTED:
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.ABSENT:
@@ -132,7 +135,7 @@ def _lost(run: Run, now: int, condition: Condition, how: str) -> Outcome:
         again = _waiting(run, run_at=now, interruptions=run.interruptions + 1, earlier_starts=starts)
         return Outcome(again, condition)
     lost = Error(type="NodeLost", message=f"node {run.node} is gone", traceback="", at=now, attempt=run.attempt)
-    ended = msgspec.structs.replace(
+    ended = replace(
         run,
         status=Status.FAILED,
         reason="lost",
@@ -172,7 +175,7 @@ def stop(refused: Outcome, now: int) -> Outcome:
 
 
 def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
-    ended = msgspec.structs.replace(
+    ended = replace(
         run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, **_freed(run)
     )
     return Outcome(ended, condition)
@@ -183,10 +186,10 @@ def change(run: Run, **changes: Any) -> Outcome:
     if run.status not in WAITING:
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that waits can be changed")
     if changes.get("queue", run.queue) != run.queue:
-        changes |= {"moved": True, "call": msgspec.structs.replace(run.call, frame=None)}
+        changes |= {"moved": True, "call": replace(run.call, frame=None)}
     if "run_at" in changes:
         changes["start_by"] = None  # whoever postpones a run wants it to run
-    return Outcome(msgspec.structs.replace(run, **changes), Condition.WAITING)
+    return Outcome(replace(run, **changes), Condition.WAITING)
 
 
 def shortened(outcome: Outcome) -> Iterator[Outcome]:
@@ -258,24 +261,24 @@ def sent_back(run: Run, now: int) -> Outcome:
     if run.status in WAITING:
         return Outcome(replace(run, status=Status.BLOCKED, refused=None, run_at=run_at), Condition.WAITING)
     again = retry(run, now)
-    return msgspec.structs.replace(again, run=replace(again.run, run_at=run_at)) if run_at < 0 else again
+    return replace(again, run=replace(again.run, run_at=run_at)) if run_at < 0 else again
 
 
 def unkeyed(again: Outcome) -> Outcome:
     """Return what to try if a store refuses a retry: another run may have the unique key by now."""
-    return msgspec.structs.replace(again, run=msgspec.structs.replace(again.run, unique=None))
+    return replace(again, run=replace(again.run, unique=None))
 
 
 def _waiting(run: Run, **changes: Any) -> Run:
     # The token stays: it tells a pending record that was claimed meanwhile from one that was not.
-    return msgspec.structs.replace(
+    return replace(
         run, status=Status.PENDING, node=None, lease_until=None, cancelling=False, started_at=None, **changes
     )
 
 
 def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
     run = report.run
-    ended = msgspec.structs.replace(
+    ended = replace(
         run,
         status=status,
         policy=_kept(run.policy),
@@ -300,4 +303,4 @@ def _freed(run: Run) -> dict[str, Any]:
 
 def _kept(policy: Policy) -> Policy:
     """Return the policy of a run that did not succeed: a success need not be kept, what went wrong is."""
-    return policy if policy.retention != 0 else msgspec.structs.replace(policy, retention=None)
+    return policy if policy.retention != 0 else replace(policy, retention=None)

@@ -23,12 +23,13 @@ from typing import Any, Final, NamedTuple
 __all__ = ["Scoreboard", "StartedRun", "make_board"]
 
 _ID_BYTES: Final = 1536
-_MARK: Final = struct.Struct("<H")  # the length of the id, and how it is executed
+_MARK: Final = struct.Struct("<H")  # the length of the id, how it is executed, and whether it has a deadline
 _DEADLINE: Final = struct.Struct("<d")
 _ENDED: Final = 0x8000
 _APART: Final = 0x4000
 _DIGEST: Final = 0x2000
-_LENGTH: Final = 0x1FFF
+_TIMED: Final = 0x1000
+_LENGTH: Final = 0x0FFF
 _UNUSED: Final = b"\0" * 4096
 _set_mark, _set_deadline = _MARK.pack_into, _DEADLINE.pack_into
 _ENTRY_BYTES: Final = _MARK.size + _DEADLINE.size + _ID_BYTES
@@ -76,8 +77,9 @@ class Scoreboard:
             text, kind = sha256(text).digest(), kind | _DIGEST
         board, place = self._map, self._texts + number * _ID_BYTES
         board[place : place + len(text)] = text
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        _set_deadline(board, self._deadlines + number * _DEADLINE.size, deadline)
+        if timeout is not None:
+            kind |= _TIMED
+            _set_deadline(board, self._deadlines + number * _DEADLINE.size, time.monotonic() + timeout)
         place, mark = number * _MARK.size, len(text) | kind
         _set_mark(board, place, mark)
         self._marks[run_id] = place, mark
@@ -109,13 +111,14 @@ class Scoreboard:
         marks = self._map[:end].rstrip(b"\0")
         for number, (mark,) in enumerate(_MARK.iter_unpack(marks + b"\0" * (len(marks) % 2))):
             if mark:
-                place, ended = self._texts + number * _ID_BYTES, bool(mark & _ENDED)
-                (deadline,) = _DEADLINE.unpack_from(self._map, self._deadlines + number * _DEADLINE.size)
+                place, ended, deadline = self._texts + number * _ID_BYTES, bool(mark & _ENDED), math.inf
+                if mark & _TIMED and not ended:
+                    (deadline,) = _DEADLINE.unpack_from(self._map, self._deadlines + number * _DEADLINE.size)
                 text = self._map[place : place + (mark & _LENGTH)]
                 if mark & _DIGEST and long is None:
                     long = {sha256(each.encode()).digest(): each for each in known if len(each) > _ID_BYTES // 4}
                 run_id = (long or {}).get(text, "") if mark & _DIGEST else text.decode(errors="replace")
-                found.append(StartedRun(run_id, math.inf if ended else deadline, ended, bool(mark & _APART)))
+                found.append(StartedRun(run_id, deadline, ended, bool(mark & _APART)))
         return found
 
     def fileno(self) -> int:

@@ -41,6 +41,7 @@ _PLACE: Final = attrgetter("queue", "executor")
 _PENDING: Final = Status.PENDING
 _REFUSED: Final = Condition.REFUSED
 """The condition of outcomes that nobody reported: the settler cancelled a run that can no longer run."""
+_RAISED, _DROPPED = Result.RAISED, Result.REFUSED
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
 """The events that are logged even without a listener."""
 
@@ -166,10 +167,10 @@ class WorkerTick:
         if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
             report.run = replace(report.run, call=report.run.call.unfilled)
         try:
-            if report.result is Result.REFUSED:
+            if report.result is _DROPPED:
                 return drop(report.run, self._settler.reason_for(report.run), now)
             # Only a retry needs chance, for its back-off.
-            return conclude(report, now, link.node.clock.random() if report.result is Result.RAISED else 0.0)
+            return conclude(report, now, link.node.clock.random() if report.result is _RAISED else 0.0)
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise

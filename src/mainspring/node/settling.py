@@ -33,6 +33,7 @@ MOST_SUCCESSORS: Final = 2000
 """Stop adding ended runs to a call when about this many others come after them."""
 REASONS_REMEMBERED: Final = 10_000
 ACTS_LOOKED_AT: Final = 5
+_CANCELLED, _PENDING = Status.CANCELLED, Status.PENDING
 
 log = logging.getLogger("mainspring.worker")
 
@@ -67,7 +68,7 @@ class Settler:
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
         """Pack an outcome for the next write; if it cannot be stored, shorten it or fail its run."""
         ended = outcome.run
-        if ended.status is Status.CANCELLED and ended.reason is None and ended.job_id is not None:
+        if ended.status is _CANCELLED and ended.reason is None and ended.job_id is not None:
             outcome = replace(outcome, run=replace(ended, reason=self._reason(ended)))
         try:
             packed = self._store.pack_outcome(outcome)
@@ -99,7 +100,7 @@ class Settler:
         settled, refused = list[SettledOutcome](), list[str]()
         for each in self._write(now, refused):
             report, outcome, accepted = each
-            if accepted or outcome.run.status is not Status.PENDING:
+            if accepted or outcome.run.status is not _PENDING:
                 settled.append(each)
             else:
                 self.add(report, stop(outcome, now), now)

@@ -39,7 +39,7 @@ __all__ = ["StoreLink"]
 HINT_SECONDS: Final = 0.05
 """After a hint that brought runs, look for due jobs within this many seconds: the hint may be about a new job, too."""
 
-_RETURNED, _RAISED = Result.RETURNED, Result.RAISED
+_RETURNED, _RAISED, _BUSY = Result.RETURNED, Result.RAISED, Result.BUSY
 
 log = logging.getLogger("mainspring.node")
 
@@ -473,7 +473,7 @@ class _ReportBox:
         self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
 
     def __call__(self, report: Report) -> None:
-        if report.result is not Result.BUSY:  # an earlier claim of that run still runs
+        if report.result is not _BUSY:  # an earlier claim of that run still runs
             self._link.reported.add(report.run.id)
         self._append(report)
         # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.

@@ -72,7 +72,7 @@ def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
     """Return the call and the policy from the result of `call_to_data`; `frame` is where it was read from."""
     policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
     headers = _headers(data["e"]) if "e" in data else None
-    call = Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame, inputs=data.get("i", 0), headers=headers)
+    call = Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame, None, data.get("i", 0), headers)
     return call, policy
 
 

@@ -7,6 +7,7 @@ from itertools import starmap
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
@@ -212,7 +213,7 @@ class RecordPacker:
             reason = reason.encode("utf-8", "backslashreplace").decode()
         sealed = self.codec.signed and run.status._value_ in FINAL_VALUES  # an Enum hashes in Python
         if sealed or errors or (result is not None and not self._is_plain(result)):
-            more = {"result": result, "errors": [msgspec.structs.astuple(error) for error in errors]}
+            more = {"result": result, "errors": list(map(astuple, errors)) if errors else []}
             if sealed:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))

@@ -272,7 +272,7 @@ class RecordStore(RowStore):
     def pack_outcome(self, outcome: Outcome) -> SettleRow:
         """Return an outcome as its row; raise EncodeError if it cannot be kept."""
         pack = self._packer.run_row
-        return SettleRow(pack(outcome.run), outcome.condition, [pack(run) for run in outcome.then])
+        return SettleRow(pack(outcome.run), outcome.condition, list(map(pack, outcome.then)))
 
     def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> Answers[bool]:
         """Write each outcome whose condition holds, with its `then`; return which were written."""

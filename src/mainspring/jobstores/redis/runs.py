@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import nlargest, nsmallest
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -36,6 +37,8 @@ from mainspring.jobstores.redis.shards import Shard, Shards
 from mainspring.jobstores.redis.tallies import add_tallies, find_tallies
 from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import (
+    NO_CLAIM,
+    Claim,
     age,
     checksum,
     instant,
@@ -73,6 +76,8 @@ OUTBOX_AFTER_US: Final = 5 * SECOND
 """Another node delivers a follow-up that has been on its way to another shard for this long."""
 _UNKNOWN: Final = 2
 _INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
+_RUN_AT: Final = attrgetter("run_at")
+_PRIORITY: Final = attrgetter("priority")
 _HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
 
 
@@ -177,7 +182,7 @@ class RedisRuns(RecordStore):
         now, next_at, until, reply, altered = self._call(shard, "claim", args)
         if altered:
             self._set_runs_aside(shard, altered)
-        claim = () if until is None else (token, node, until)
+        claim = NO_CLAIM if until is None else (token, node, until)
         return now, _by_urgency(self._seen(shard, reply, claim)), instant(next_at)
 
     def _claim_from_several(
@@ -263,7 +268,7 @@ class RedisRuns(RecordStore):
             number += int(self._call(shard, "set_run_aside", [raw(run_id), raw(found[1]), new_run(broken)]))
         return number
 
-    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[RunRow]:
+    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[RunRow]:
         rows = run_rows(reply, claim)
         if len(self._shards.all) > 1:
             self._shards.found([row.id for row in rows], shard)
@@ -285,14 +290,18 @@ class RedisRuns(RecordStore):
         refused: list[str] = []
 
         def act(shard: Shard, part: Sequence[SettleRow]) -> list[int]:
-            parts = [self._split(step.then, shard) for step in part]
-            plain = [outcome(step, *split) for step, split in zip(part, parts, strict=True)]
+            away: dict[int, list[RunRow]] = {}
+            plain = []
+            for number, step in enumerate(part):
+                if step.then:
+                    here, away[number] = self._split(step.then, shard)
+                    plain.append(outcome(step, here, away[number]))
+                else:
+                    plain.append(outcome(step))
             answers: list[int]
             answers, ended = self._call(shard, "settle", [plain])
             refused.extend(texts(ended))
-            self._deliver(
-                shard, [run for answer, (_, away) in zip(answers, parts, strict=True) if answer == 1 for run in away]
-            )
+            self._deliver(shard, [run for number, some in away.items() if answers[number] == 1 for run in some])
             return answers
 
         answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
@@ -300,7 +309,7 @@ class RedisRuns(RecordStore):
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
         """Separate the runs of one shard from those of others."""
-        if len(self._shards.all) == 1 or not runs:
+        if len(self._shards.all) == 1:
             return runs, []
         parts: tuple[list[RunRow], list[RunRow]] = ([], [])
         for run in runs:
@@ -601,7 +610,8 @@ def _sum(
 
 
 def _by_urgency(rows: list[RunRow]) -> list[RunRow]:
-    rows.sort(key=lambda row: (-row.priority, row.run_at))
+    rows.sort(key=_RUN_AT)
+    rows.sort(key=_PRIORITY, reverse=True)  # which keeps the order of equals
     return rows
 
 

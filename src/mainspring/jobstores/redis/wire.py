@@ -15,6 +15,8 @@ from mainspring.core.run import Status
 from mainspring.jobstores.records.rows import FINAL_VALUES, LATEST_INSTANT, JobRow, RunRow, SettleRow
 
 __all__ = [
+    "NO_CLAIM",
+    "Claim",
     "age",
     "checksum",
     "instant",
@@ -36,6 +38,7 @@ log = logging.getLogger("mainspring.jobstores.redis")
 
 LONGEST_VALUE: Final = 64
 """The bytes of the longest state that the hash of a run holds; see lib_runs.lua."""
+_PENDING: Final = Status.PENDING.value
 _RUNNING: Final = Status.RUNNING.value
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
 _NONE: Final = "-" * 18
@@ -45,8 +48,10 @@ _ZERO: Final = 10**17
 """Added to a time, so that texts sort like times: the result is never negative for a datetime."""
 _END: Final = 10**18
 _AGE_CHARS: Final = 18
-_LANES_KNOWN: Final = 1000
-
+_TEXTS_KNOWN: Final = 1000
+Claim = tuple[str | None, str | None, int | None]
+"""The token and the node of a claim, and until when its runs are leased."""
+NO_CLAIM: Final[Claim] = (None, None, None)
 
 _packed = msgspec.msgpack.Encoder().encode
 _run_row = msgspec.msgpack.Decoder(RunRow).decode
@@ -63,7 +68,7 @@ def raw(value: bytes) -> msgspec.Raw:
 
 def new_run(row: RunRow) -> list[Any]:
     """Return a new run in the form of lib_runs.lua."""
-    pending = row.status == Status.PENDING or bool(row.after)
+    pending = row.status == _PENDING or bool(row.after)
     numbers = _numbers(row)
     plain = [
         row.id,
@@ -153,7 +158,7 @@ def checksum(job_id: str) -> str:
 def is_plain(row: RunRow) -> bool:
     """Return True if add_run.lua can add this run."""
     return (
-        row.status == Status.PENDING
+        row.status == _PENDING
         and row.job_id is row.group is row.unique is row.gate is None
         and row.live is None
         and not row.after
@@ -161,14 +166,14 @@ def is_plain(row: RunRow) -> bool:
     )
 
 
-def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> list[Any]:
+def outcome(step: SettleRow, here: Sequence[RunRow] = (), away: Sequence[RunRow] = ()) -> list[Any]:
     """Return an outcome in the form of settle.lua, with its follow-ups for this shard and for others."""
     row = step.run
     unfinished = row.status not in FINAL_VALUES
     plain: list[Any] = [
         row.id,
         step.condition._value_,
-        _or_false(row.token),
+        False if row.token is None else row.token,
         row.status,
         row.lane,
         _numbers(row),
@@ -234,55 +239,51 @@ def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
     return [_run_row(run) for run in reply if run is not None]
 
 
-def run_rows(reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[RunRow]:
+def run_rows(reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[RunRow]:
     """Build rows from the reply of lib_read.lua; `claim` has what all runs that were claimed just now share."""
     ids, found, calls, leases, states, lives = reply
     rows = []
     for number, (run_id, fields, call) in enumerate(zip(ids, found, calls, strict=True)):
         if fields is None:
             continue
-        row = run_row(run_id, fields, call or b"")
-        if claim and row.status == _RUNNING:
-            row.token, row.node, row.lease_until = claim
-        elif leases and leases[number] is not None:
+        row = run_row(run_id, fields, call or b"", claim)
+        if leases and leases[number] is not None:
             row.lease_until = _lease(leases[number])
         if states and states[number] is not None:
             row.state = states[number]
-        row.live = lives[number] if lives else None
+        if lives:
+            row.live = lives[number]
         rows.append(row)
     return rows
 
 
-@lru_cache(_LANES_KNOWN)
+@lru_cache(_TEXTS_KNOWN)
 def _lane(text: bytes) -> tuple[str, str]:
     """Return a lane and its queue: the runs of a claim have the same few."""
     lane = text.decode()
     return lane, queue_of(lane)
 
 
-def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"") -> RunRow:
+@lru_cache(_TEXTS_KNOWN)
+def _attempts_of(text: bytes) -> tuple[int, int | None]:
+    """Return the number of attempts and when the last was claimed: most runs of a claim have the same."""
+    attempt, *claimed = map(int, text.split())
+    return attempt, claimed[0] if claimed else None
+
+
+def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"", claim: Claim = NO_CLAIM) -> RunRow:
     """Build a row from the fields of a run; altered fields give a row that is not whole."""
     try:
         text, attempts, numbers, *more = fields
         lane, queue = _lane(text)
-        created, run_at, priority, *end = map(int, numbers.split())
+        created, run_at, priority, *end = numbers.split()
+        attempt, claimed_at = _attempts_of(attempts) if attempts else (0, None)
+        token, node, until = claim
+        # By position, which is quicker: this is done for every run.
         row = RunRow(
-            id=run_id.decode(),
-            call=call,
-            state=b"",
-            queue=queue,
-            lane=lane,
-            status=_RUNNING,
-            priority=priority,
-            run_at=run_at,
-            created_at=created - _ZERO,
-            keep=0,
-        )
-        if attempts:
-            row.attempt, *claimed = map(int, attempts.split())
-            row.claimed_at = claimed[0] if claimed else None
-        if end:
-            row.finished_at = end[0]
+            run_id.decode(), call, b"", queue, _RUNNING, int(run_at), int(created) - _ZERO, 0, lane, int(priority),
+            attempt, token, node, until, claimed_at, int(end[0]) if end else None,
+        )  # fmt: skip
         if more:
             _add_more(row, more)
         return row
@@ -372,7 +373,3 @@ def _job_row(job_id: str, frame: bytes, state: bytes) -> JobRow:
         int(state[68:77]),
         state[77:].decode() or None,
     )
-
-
-def _or_false(value: Any) -> Any:
-    return False if value is None else value
