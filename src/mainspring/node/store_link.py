@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -17,16 +17,17 @@ from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import StoreUnavailable, is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
-from mainspring.executors.current_run import CURRENT, RunNotes
+from mainspring.executors.current_run import RunNotes
 from mainspring.executors.forks import leave_if_forked
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.locks import free_in_children
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
-from mainspring.node.inputs import fill_inputs, read_inputs
+from mainspring.node.inputs import fill_inputs
 from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
+from mainspring.node.report_box import ReportBox, SettlingReportBox
 from mainspring.node.scheduler import SchedulerTick
 from mainspring.node.watch.alerts import AlertSender
 from mainspring.node.watch.orders import OrderWatch
@@ -89,8 +90,8 @@ class StoreLink:
         care = (self.heartbeat, self.janitor)
         self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
         self._alerts: Loop | None = None
-        self.report = _ReportBox(self)
-        self.report_here = _SettlingReportBox(self) if self._alone else self.report
+        self.report = ReportBox(self)
+        self.report_here = SettlingReportBox(self) if self._alone else self.report
         """The reporter for a run that was submitted by itself to an executor whose threads may settle."""
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
@@ -461,62 +462,3 @@ class StoreLink:
             # Wake every tick, also the heartbeat: without it leases end and nobody recovers the runs of dead nodes.
             for loop in (self.work, self.monitor, self.care):
                 loop.wake()
-
-
-class _ReportBox:
-    """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
-
-    def __init__(self, link: StoreLink) -> None:
-        self._link = link
-        self._worker = link.worker
-        self._append = link.worker.outbox.append
-        self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
-
-    def __call__(self, report: Report) -> None:
-        if report.result is not Result.BUSY:  # an earlier claim of that run still runs
-            self._link.reported.add(report.run.id)
-        self._append(report)
-        # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.
-        if not self._worker.told:
-            self._worker.told = True
-            self._wake()
-
-    def inputs(self, run: Run) -> list[Any]:
-        """Return the results of the runs that a run came after."""
-        return read_inputs(self._link.store, run)
-
-    def live(self, run: Run) -> RunNotes:
-        """Return the notes of the run; notes made after its end are dropped."""
-        lives = self._link.lives
-        found = lives.get(run.id)
-        if found is None or found.run.token != run.token:
-            found = RunNotes(run)
-            if self._holds(run):
-                lives[run.id] = found
-                if not self._holds(run):  # it was settled on another thread between the two
-                    lives.pop(run.id, None)
-        return found
-
-    def _holds(self, run: Run) -> bool:
-        held = self._link.claims.get(run.id)
-        return held is not None and held.token == run.token
-
-    def said(self, live: RunNotes) -> None:
-        """Store the notes soon."""
-        self._link.heartbeat.hurry()
-
-
-class _SettlingReportBox(_ReportBox):
-    """Settles on the thread that reports, unless the loop is at work: see decision 094."""
-
-    def __init__(self, link: StoreLink) -> None:
-        super().__init__(link)
-        self._wake = self._settle
-
-    def _settle(self) -> None:
-        CURRENT.set(None)  # listeners and log lines are no part of the run that has just ended
-        home, work = os.getpid(), self._link.work
-        work.call_now(self._worker.settles)
-        if os.getpid() != home:
-            leave_if_forked(home)  # a listener or a back-off function of the user's may have forked
-        work.keep_time()
