@@ -229,8 +229,8 @@ class Node:
     def wake_for(self, alias: str, at: int | None) -> None:
         """Make sure that the scheduler loop sees a job that is due at `at` in time."""
         link = self.links.get(alias)
-        if link is not None and at is not None and at < link.scheduler.looks_at:
-            link.work.wake(link.scheduler)
+        if link is not None and at is not None:
+            link.scheduler.wake_for(at)
 
     def drain(self, *, finish: bool) -> None:
         """Fire nothing more, and give back unstarted runs; with `finish`, only those that another node could take."""
