@@ -140,7 +140,11 @@ class Waker(ABC):
                 with contextlib.suppress(OSError):
                     while self._own_end.recv(4096):
                         pass
-            step = self.receive() if fileno in ready else self.look() if not ready and left > 0 else 0
+            step = 0
+            if fileno in ready:
+                step = self.receive()
+            elif not ready and left > 0 and self.look_every is not None:
+                step = self.look()
             if step:
                 self.move(step)
             if left <= 0:
