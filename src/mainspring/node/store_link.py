@@ -21,7 +21,7 @@ from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.locks import free_in_children
 from mainspring.node.claiming import WorkerTick
-from mainspring.node.heartbeat import HeartbeatTick
+from mainspring.node.heartbeat import HeartbeatTick, describe
 from mainspring.node.inputs import fill_inputs
 from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import Loop
@@ -122,7 +122,7 @@ class StoreLink:
         self.care.join()
         self.hand_over_sums()
         try:
-            self.store.beat(self.node.info(self), ttl=0)
+            self.store.beat(describe(self), ttl=0)
         except Exception as error:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
@@ -369,7 +369,7 @@ class StoreLink:
 
     def announce(self) -> None:
         """Tell the store about this node now, not only with the next heartbeat."""
-        self.store.beat(self.node.info(self), ttl=2 * self.node.lease)
+        self.store.beat(describe(self), ttl=2 * self.node.lease)
 
     def wake_worker(self) -> None:
         """Let the worker tick look into the lanes soon."""
