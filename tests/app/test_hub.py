@@ -100,6 +100,21 @@ def test_waiting_for_three_seconds_costs_a_handful_of_reads(store: CountingStore
     assert store.reads == 1  # to say in the error how far the run is
 
 
+def test_who_waits_alone_and_is_told_of_an_end_reads_the_record_at_once(store: CountingStore) -> None:
+    run, other = start(store), start(store)
+    seats = [hub.Seat(Waiter([each.id], LIMIT), list) for each in (run, other)]
+    assert not hub.ask_together(store, seats[:1], told=True)
+    assert (store.looks, store.reads, seats[0].up) == (0, 1, False)
+    assert not hub.ask_together(store, seats, told=True)
+    assert (store.looks, store.reads) == (1, 1)
+    store.end(run)
+    assert hub.ask_together(store, seats[:1], told=True)
+    assert (store.looks, store.reads, seats[0].ended) == (1, 2, True)
+    store.end(other)
+    assert hub.ask_together(store, seats[1:])
+    assert (store.looks, store.reads, seats[1].ended) == (2, 3, True)
+
+
 def test_a_thousand_waiters_need_one_listener_and_no_thread_of_their_own(store: CountingStore) -> None:
     runs = [add_run(store) for _ in range(1000)]
     before = listeners()

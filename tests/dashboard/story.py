@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mainspring import Mainspring
 from mainspring.executors.current_run import current_run
+from mainspring.node.heartbeat import describe
 
 __all__ = ["EVIL", "Story", "make_story"]
 
@@ -88,7 +89,7 @@ class Story:
             time.sleep(0.01)
         assert app.node is not None
         link = app.node.links["default"]
-        app.store.beat(app.node.info(link), ttl=30)
+        app.store.beat(describe(link), ttl=30)
 
     def close(self) -> None:
         """End it."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import pytest
+from functools import partial
 
 from mainspring.clock import SystemClock
-from mainspring.core.run import Call, Run
 from mainspring.node.loop import Loop, Tick
-from mainspring.node.store_link import HINT_SECONDS
-from tests.node.bench import Bench, work
 
 LONG = 3600.0
 TIMEOUT = 60.0
@@ -75,8 +71,7 @@ def test_a_loop_sleeps_as_long_as_a_tick_wants_that_another_thread_called() -> N
         assert tick.threads[1:] == [threading.current_thread(), loop._thread]
 
 
-@pytest.mark.parametrize("hurry", [Loop.call_now, lambda loop, tick: loop.call_within(tick, LONG)])
-def test_a_tick_that_is_called_for_while_it_runs_is_called_again(hurry: Callable[[Loop, Tick], None]) -> None:
+def test_a_tick_that_is_called_for_while_it_runs_is_called_again() -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def act() -> float:
@@ -88,7 +83,7 @@ def test_a_tick_that_is_called_for_while_it_runs_is_called_again(hurry: Callable
     loop = Loop("test", [tick], SystemClock(), lambda error: LONG, lambda: len(tick.threads) >= 2)
     loop.start()
     assert inside.wait(TIMEOUT)
-    hurry(loop, tick)
+    loop.call_now(tick)
     go_on.set()
     tick.wait()
     tick.wait()
@@ -96,15 +91,14 @@ def test_a_tick_that_is_called_for_while_it_runs_is_called_again(hurry: Callable
     assert set(tick.threads) == {loop._thread}
 
 
-def test_a_tick_is_called_within_some_time() -> None:
-    tick = Ticking()
-    with running(tick) as loop:
+def test_a_thread_calls_several_ticks_in_the_order_of_the_loop() -> None:
+    called: list[str] = []
+    first, other, last = (Ticking(partial(_note, called, name)) for name in ("first", "other", "last"))
+    with running(first, other, last) as loop:
         asleep(loop)
-        loop.call_within(tick, LONG / 2)
-        loop.call_within(tick, 0.01)
-        loop.keep_time()
-        tick.wait()
-        assert set(tick.threads) == {loop._thread}
+        called.clear()
+        loop.call_now(last, first)
+        assert called == ["first", "last"]
 
 
 def test_a_tick_that_another_thread_calls_may_wait_for_the_loop() -> None:
@@ -175,22 +169,9 @@ def test_a_tick_that_is_asked_for_on_another_thread_is_not_forgotten() -> None:
         assert tick.threads[1:] == [loop._thread]
 
 
-def test_a_hint_that_brought_runs_lets_due_jobs_wait_a_moment(bench: Bench) -> None:
-    bench.link.work.step()
-    bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue=".default", run_at=bench.clock.now())])
-    bench.add("j")
-    bench.link._follow_hint()
-    assert list(bench.executor.given) == ["r"]
-    bench.clock.advance(HINT_SECONDS)
-    bench.link.work.step()
-    assert len(bench.executor.given) == 2
-
-
-def test_a_hint_without_runs_is_about_jobs(bench: Bench) -> None:
-    bench.link.work.step()
-    bench.add("j")
-    bench.link._follow_hint()
-    assert len(bench.executor.given) == 1
+def _note(called: list[str], name: str) -> float:
+    called.append(name)
+    return LONG
 
 
 def asleep(loop: Loop) -> None:

@@ -18,9 +18,9 @@ from mainspring.core.quantities import LONGEST_DELAY_SECONDS
 from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
+from mainspring.node.heartbeat import MOST_MISSING_FUNCTIONS, describe
 from mainspring.node.listeners import Listeners
 from mainspring.node.loop import Loop
-from mainspring.node.node import MOST_MISSING_FUNCTIONS
 from mainspring.triggers.interval import IntervalTrigger
 from tests.node.bench import Bench
 
@@ -411,7 +411,7 @@ def test_a_node_names_a_bounded_number_of_references_that_it_cannot_call(bench: 
     bench.link.begin(
         [Run(id=call.func, call=call, queue=".default", created_at=now, token="t") for call in calls]  # type: ignore[arg-type]
     )
-    assert len(bench.node.info(bench.link).missing) == MOST_MISSING_FUNCTIONS
+    assert len(describe(bench.link).missing) == MOST_MISSING_FUNCTIONS
     assert "nowhere:f199" in bench.node.missing
 
 

@@ -1,4 +1,6 @@
-"""Ends of runs are told to other processes; a waiter outlives its listener's connection, a fork and a dead neighbour.
+"""Changes and ends of runs are told to other processes.
+
+A waiter outlives its listener's connection, a fork and a dead neighbour.
 
 Two store objects of one database are to each other as two processes are.
 """
@@ -19,10 +21,10 @@ from sqlalchemy import create_engine, text
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.waiter import Waiter
 from mainspring.core.run import Run
-from mainspring.jobstores.base import ENDS, JobStore
+from mainspring.jobstores.base import CHANGES, ENDS, RUNS_STEP, JobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.testing.conformance.helpers import new_id, start, succeed
+from mainspring.testing.conformance.helpers import add_job, add_run, new_id, start, succeed
 
 PATIENCE_SECONDS = 90.0
 Opener = Callable[[], Any]
@@ -51,10 +53,10 @@ def on(*kinds: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("opener", kinds, indirect=True)
 
 
-def quiet(store: JobStore) -> int:
+def quiet(store: JobStore, topic: str = ENDS) -> int:
     """Listen until nothing is told any more; return the cursor."""
-    cursor = store.wait(0, 0.1, ENDS)
-    while (later := store.wait(cursor, 0.1, ENDS)) != cursor:
+    cursor = store.wait(0, 0.1, topic)
+    while (later := store.wait(cursor, 0.1, topic)) != cursor:
         cursor = later
     return cursor
 
@@ -66,8 +68,23 @@ def end(store: JobStore, *runs: Run) -> None:
 def count_words(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note in a list whenever a store tells other processes of an end."""
     said: list[str] = []
-    monkeypatch.setattr(store._open().ends, "tell", lambda: said.append("end"))
+    monkeypatch.setattr(store._open().ends, "tell", lambda step: said.append("end"))
     return said
+
+
+@on("sqlite", "postgresql", "mariadb", "redis")
+def test_another_process_is_told_whether_a_change_concerns_jobs(opener: Opener) -> None:
+    here, there = opener(), opener()
+    there.add_runs([])
+    cursor = quiet(here, CHANGES)
+    if isinstance(here, SQLAlchemyJobStore) and here._open().kind == "sqlite":
+        here._open().waker.look_every = None  # only a message counts here, not a look of the sleeper's own
+    for change, jobs in ((add_run, False), (add_job, True), (add_run, False)):
+        change(there)
+        heard = here.wait(cursor, PATIENCE_SECONDS)
+        assert heard != cursor
+        assert bool((heard - cursor) % RUNS_STEP) is jobs
+        cursor = quiet(here, CHANGES)
 
 
 @on("sqlite", "postgresql", "mariadb", "redis")

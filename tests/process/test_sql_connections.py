@@ -51,7 +51,8 @@ def test_calls_in_a_row_take_a_connection_from_the_pool_once(
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 600.0)
     monkeypatch.setattr(connections, "KEPT_SECONDS", 600.0)
-    monkeypatch.setattr(store._open().waker, "tell", lambda: None)  # else a thread needs a connection at the same time
+    # Otherwise a thread needs a connection at the same time.
+    monkeypatch.setattr(store._open().waker, "tell", lambda step: None)
     add_run(store)
     seen = _checkouts(store)
     for _ in range(20):

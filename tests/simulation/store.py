@@ -48,6 +48,7 @@ class SimStore:
 
     volatile = False
     keeps_objects = True
+    tells_topics = False
 
     def __init__(self, world: World, mutant: StrEnum | None = None) -> None:
         self.world, self.mutant = world, mutant
@@ -62,6 +63,9 @@ class SimStore:
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         return self.world.now
+
+    def cursor(self) -> int | None:
+        return None
 
     def on_thread(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -381,10 +385,11 @@ class Wire:
     def __init__(self, store: SimStore, process: Process, faults: Faults) -> None:
         self._store, self._process, self._faults = store, process, faults
         self.volatile, self.keeps_objects = store.volatile, store.keeps_objects
+        self.tells_topics = store.tells_topics
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method: Callable[..., Any] = getattr(self._store, name)
-        if name == "pack_outcome":  # asks nobody
+        if name in ("pack_outcome", "cursor"):  # asks nobody
             return method
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -248,8 +248,7 @@ class AppStore:
         """Wake this process's own worker for runs enqueued here; the store wakes the other nodes."""
         link = self.link
         if link is not None:
-            for lane in dict.fromkeys(run.lane for run in runs):
-                link.worker.look(lane)
+            link.worker.look_now({run.queue for run in runs})
 
     def wake_scheduler(self, at: int | None) -> None:
         """Wake this process's own scheduler in time for a job that is due at `at`."""

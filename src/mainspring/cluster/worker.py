@@ -39,7 +39,7 @@ from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.processes.child import die_with_parent
 from mainspring.executors.scoreboard import Scoreboard
 from mainspring.node.forking import handle_here
-from mainspring.node.node import resident_bytes
+from mainspring.node.heartbeat import resident_bytes
 
 __all__ = ["keyboard_held", "main"]
 

@@ -45,12 +45,15 @@ ENDS: Final = "ends"
 """The topics of `wait`: what may concern a loop, and ends of runs."""
 PackLike = Callable[[str, Sequence[Any], Mapping[str, Any], int], Any]
 """Packs a run of this id, with these arguments, made and due at this instant."""
+RUNS_STEP: Final = 4096
+"""A store that `tells_topics` moves the cursor of CHANGES by a multiple of this if a change concerns runs alone."""
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
 __all__ = [
     "CHANGES",
     "ENDS",
+    "RUNS_STEP",
     "Answers",
     "BaseJobStore",
     "BrokenJob",
@@ -148,6 +151,8 @@ class JobStore(BaseJobStore):
     """A function that the store calls after it set a record aside, with "job" or "run", the id, queue and reason."""
     remote: bool = False
     """True if a write waits for a server: a caller with many writes can work while it waits."""
+    tells_topics: bool = False
+    """True if the cursor of CHANGES says whether jobs may have changed: see `RUNS_STEP`."""
 
     # -- APScheduler's verbs, made of the contract's -------------------------------------------------------------
 
@@ -398,6 +403,14 @@ class JobStore(BaseJobStore):
         """
 
     # -- what a store may override ---------------------------------------------------------------------------------
+
+    def cursor(self) -> int | None:
+        """Return the cursor of CHANGES as far as this process knows it, without asking a server; None: it is not known.
+
+        It has moved for every change of this process whose verb has returned. A verb that begins after this call sees
+        all changes that have moved it so far. So a loop can tell that it has looked since a change.
+        """
+        return None
 
     def far_edges(self, runs: Sequence[Run]) -> list[tuple[str, str]]:
         """Return the pairs of predecessor and new run that this store keeps apart, so that no edge can join them."""

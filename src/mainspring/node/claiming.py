@@ -62,8 +62,8 @@ class WorkerTick:
         self._pause = 0.0
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
-        self.claimed = 0
-        """How many runs this tick has claimed."""
+        self._seen: int | None = None
+        """The store's cursor when it was last noted that there may be runs in all lanes."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
@@ -88,7 +88,27 @@ class WorkerTick:
 
     def look_everywhere(self) -> None:
         """Look into all lanes at the next tick, or a moment later if other nodes were faster several times."""
+        cursor = self.link.store.cursor()  # first: whoever claims after the note sees all changes up to here
         self._note(self.link.node.lanes.values(), self._not_before)
+        self._seen = cursor
+
+    def has_looked(self) -> bool:
+        """Return True if nothing has changed since `look_everywhere`."""
+        cursor = self.link.store.cursor()
+        return cursor is not None and cursor == self._seen
+
+    def look_now(self, queues: Iterable[str]) -> None:
+        """Look into all lanes at once, because this process has added runs to some queues, if one is served here."""
+        link = self.link
+        if not any(queue in link.node.served_queues for queue in queues):
+            return
+        cursor = link.store.cursor()
+        if cursor is not None and cursor == self._seen and self._not_before <= link.now():
+            return  # the listener was quicker
+        self._note(link.node.lanes.values(), 0)
+        link.wake_worker()
+        # Last, since the caller's thread may be interrupted: until then, the listener follows the change, too.
+        self._seen = cursor
 
     def waits(self, lane: str | None = None) -> bool:
         """Return True if a run is known to wait in the lane (or any) for a slot."""
@@ -210,7 +230,6 @@ class WorkerTick:
         self._note_next(wants, claimed)
         self._pace_hints(claimed)
         if claimed.runs:
-            self.claimed += len(claimed.runs)
             link.begin(claimed.runs)
         wants, delay = self._wants()
         return 0.0 if wants else delay

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import os
+from typing import TYPE_CHECKING, Any, Final
 
+from mainspring import __version__
 from mainspring.codec import EncodeError
+from mainspring.core.insight.alerts import ALERTS_QUEUE
 from mainspring.core.run import Beat
-from mainspring.jobstores.base import Hold
-from mainspring.jobstores.values import word_seconds
+from mainspring.jobstores.base import Hold, NodeInfo
+from mainspring.jobstores.values import NodeRun, word_seconds
 
 if TYPE_CHECKING:
     from mainspring.core.run import Run
+    from mainspring.node.node import Node
     from mainspring.node.store_link import StoreLink
 
-__all__ = ["HeartbeatTick"]
+__all__ = ["HeartbeatTick", "cluster_of", "describe", "resident_bytes"]
 
 NOTES_SECONDS: Final = 1.0
 """Store the progress, data and log lines of runs this often."""
+REFERENCE_LIMIT_CHARS: Final = 200
+"""Cut the name of a function to this length when the node announces that it lacks it."""
+MOST_SLOTS_SHOWN: Final = 100
+"""Of an executor with more slots than this, such as an event loop, announce only those that execute a run."""
+MOST_RUNS_SHOWN: Final = 64
+MOST_MISSING_FUNCTIONS: Final = 100
+"""Announce at most this many functions that the node lacks."""
 
 log = logging.getLogger("mainspring.heartbeat")
 
@@ -123,3 +134,62 @@ class HeartbeatTick:
             except EncodeError as error:
                 log.error("cannot store the progress, data or log lines of run %r: %s", beat.run_id, error)
         return answers
+
+
+# -- what a node says of itself ------------------------------------------------------------------------------------
+
+
+def describe(link: StoreLink) -> NodeInfo:
+    """Describe a node for the others on one of its stores."""
+    node = link.node
+    return NodeInfo(
+        id=node.id,
+        host=node.host,
+        pid=os.getpid(),
+        started_at=node.started_at,
+        queues=(*node.served_queues, ALERTS_QUEUE) if node.alerts else node.served_queues,
+        state="draining" if node.draining else "paused" if node.paused or node.quiet else "running",
+        version=__version__,
+        missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in node.missing.first(MOST_MISSING_FUNCTIONS))),
+        stuck=sum(executor.stuck for executor in node.executors.values()),
+        cluster="" if node.watcher is None else cluster_of(node),
+        code=node.code,
+        done=node.done,
+        rss=resident_bytes(),
+        every=word_seconds(node.lease),
+        **_load(link),
+    )
+
+
+def cluster_of(node: Node) -> str:
+    """Return the name of the sentinel of a worker process."""
+    return f"{node.host}:{_sentinel_pid()}"
+
+
+def _load(link: StoreLink) -> dict[str, Any]:
+    """Return how many slots there are, how many execute a run, and some of those runs, the oldest claims first."""
+    slots = busy = 0
+    for alias, executor in list(link.node.executors.items()):
+        held = sum(each.in_flight.get(alias, 0) for each in link.node.links.values())
+        size = executor.slots if executor.slots <= MOST_SLOTS_SHOWN else held
+        slots, busy = slots + size, busy + min(held, size)
+    claims = [run for run in list(link.claims.values()) if run.id not in link.reported]
+    runs = tuple(NodeRun(run.id, run.started_at or 0) for run in claims[: min(busy, MOST_RUNS_SHOWN)])
+    return {"slots": slots, "busy": busy, "runs": runs}
+
+
+def _sentinel_pid() -> int:
+    """Return the process that started this worker process, also where a fork server stands between the two."""
+    from multiprocessing import parent_process  # a worker process has imported it
+
+    parent = parent_process()
+    return os.getppid() if parent is None or parent.pid is None else parent.pid
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory this process uses, 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -65,20 +65,10 @@ class Loop:
         if self._stepper != threading.get_ident():  # else a tick asks for another, and `step` sees it
             self._wake.set()
 
-    def call_within(self, tick: Tick, seconds: float) -> None:
-        """Let the loop call one tick after at most this many seconds; `keep_time` has to follow."""
-        if not self._stepping.acquire(blocking=False):
-            self.wake(tick)  # a step may be under way, and would set a later time for the tick
-            return
-        try:
-            index = self._numbers[tick]
-            self._due[index] = min(self._due[index], self._clock.monotonic() + seconds)
-        finally:
-            self._stepping.release()
-
-    def call_now(self, tick: Tick) -> None:
-        """Call one tick on this thread, unless the loop's own thread is calling ticks; `keep_time` has to follow."""
-        self._woken[self._numbers[tick]] = True
+    def call_now(self, *ticks: Tick) -> None:
+        """Call some ticks on this thread, unless another thread is calling ticks; `keep_time` has to follow."""
+        for tick in ticks:
+            self._woken[self._numbers[tick]] = True
         if not self._stepping.acquire(blocking=False):
             self._wake.set()
             return

@@ -13,13 +13,12 @@ import platform
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from mainspring import __version__
 from mainspring.clock import Clock, SystemClock
-from mainspring.core.insight.alerts import ALERTS_QUEUE, AlertTarget
+from mainspring.core.insight.alerts import AlertTarget
 from mainspring.core.instants import from_us
 from mainspring.core.lanes import QUEUE_EXECUTORS, lane_of
 from mainspring.core.policy import Policy
@@ -27,14 +26,14 @@ from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Call, Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.jobstores.base import JobStore, NodeInfo
-from mainspring.jobstores.values import NodeRun, word_seconds
+from mainspring.jobstores.base import JobStore
 from mainspring.node.complaints import Complaints
+from mainspring.node.heartbeat import cluster_of
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_events import RunEvents
 from mainspring.node.store_link import StoreLink
 
-__all__ = ["Node", "Watcher", "resident_bytes"]
+__all__ = ["Node", "Watcher"]
 
 CLAIM_AHEAD_SECONDS: Final = 0.2
 """Claim this many seconds of work ahead of what the slots execute now."""
@@ -44,13 +43,6 @@ FIRST_RATE_PER_SECOND: Final = 250.0
 """Assume that this many runs end per second until the node has measured it."""
 RATE_WINDOW_SECONDS: Final = 0.1
 """Count ended runs for this many seconds to measure the rate."""
-REFERENCE_LIMIT_CHARS: Final = 200
-"""Cut the name of a function to this length when the node announces that it lacks it."""
-MOST_SLOTS_SHOWN: Final = 100
-"""Of an executor with more slots than this, such as an event loop, announce only those that execute a run."""
-MOST_RUNS_SHOWN: Final = 64
-MOST_MISSING_FUNCTIONS: Final = 100
-"""Announce at most this many functions that the node lacks."""
 
 
 class Watcher(Protocol):
@@ -151,7 +143,7 @@ class Node:
         self.events = events or RunEvents(listeners, zone=lambda: timezone)
         """Publishes events about runs."""
         self._started = False
-        self._started_at = self.clock.now()
+        self.started_at = self.clock.now()
         self._began_at = self.clock.monotonic()
         self._leave = leave
         """Stops whatever started this node; it may block."""
@@ -214,7 +206,7 @@ class Node:
     @property
     def order_name(self) -> str:
         """The name under which people give orders to this node: worker processes follow those to their sentinel."""
-        return self.id if self.watcher is None else self._cluster
+        return self.id if self.watcher is None else cluster_of(self)
 
     @property
     def ordered_since(self) -> float:
@@ -229,8 +221,8 @@ class Node:
     def wake_for(self, alias: str, at: int | None) -> None:
         """Make sure that the scheduler loop sees a job that is due at `at` in time."""
         link = self.links.get(alias)
-        if link is not None and at is not None and at < link.scheduler.looks_at:
-            link.work.wake(link.scheduler)
+        if link is not None and at is not None:
+            link.scheduler.wake_for(at)
 
     def drain(self, *, finish: bool) -> None:
         """Fire nothing more, and give back unstarted runs; with `finish`, only those that another node could take."""
@@ -359,58 +351,6 @@ class Node:
     def notify(self, code: int, run: Run, reason: str) -> None:
         """Publish an event about a run."""
         self.events.tell(code, run, None, reason)
-
-    def info(self, link: StoreLink) -> NodeInfo:
-        """Describe this node for the others."""
-        return NodeInfo(
-            id=self.id,
-            host=self.host,
-            pid=os.getpid(),
-            started_at=self._started_at,
-            queues=(*self.served_queues, ALERTS_QUEUE) if self.alerts else self.served_queues,
-            state="draining" if self.draining else "paused" if self.paused or self.quiet else "running",
-            version=__version__,
-            missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),
-            stuck=sum(executor.stuck for executor in self.executors.values()),
-            cluster="" if self.watcher is None else self._cluster,
-            code=self.code,
-            done=self.done,
-            rss=resident_bytes(),
-            every=word_seconds(self.lease),
-            **self._load(link),
-        )
-
-    @property
-    def _cluster(self) -> str:
-        return f"{self.host}:{_sentinel_pid()}"
-
-    def _load(self, link: StoreLink) -> dict[str, Any]:
-        """Return how many slots there are, how many execute a run, and some of those runs, the oldest claims first."""
-        slots = busy = 0
-        for alias, executor in list(self.executors.items()):
-            held = sum(each.in_flight.get(alias, 0) for each in self.links.values())
-            size = executor.slots if executor.slots <= MOST_SLOTS_SHOWN else held
-            slots, busy = slots + size, busy + min(held, size)
-        claims = [run for run in list(link.claims.values()) if run.id not in link.reported]
-        runs = tuple(NodeRun(run.id, run.started_at or 0) for run in claims[: min(busy, MOST_RUNS_SHOWN)])
-        return {"slots": slots, "busy": busy, "runs": runs}
-
-
-def _sentinel_pid() -> int:
-    """Return the process that started this worker process, also where a fork server stands between the two."""
-    from multiprocessing import parent_process  # a worker process has imported it
-
-    parent = parent_process()
-    return os.getppid() if parent is None or parent.pid is None else parent.pid
-
-
-def resident_bytes() -> int:
-    """Return the bytes of memory this process uses, 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 def _unknown(call: Call, policy: Policy) -> str | None:

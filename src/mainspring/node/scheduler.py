@@ -9,6 +9,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.plan import DueJob, Firing, MissedFires, Place, Plan, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.node.complaints import Complaints
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.watch.overlaps import WaitingFires
@@ -40,6 +41,8 @@ class SchedulerTick:
         self._patience = 0.0
         """How long this tick lets others go first; it grows while others fire its jobs before it."""
         self._awaited: int | None = None
+        self._seen: int | None = None
+        """The store's cursor when this tick last looked."""
         self._homeless = Complaints()
         """Executors that jobs want and this node does not have."""
         self._stuck = Complaints()
@@ -51,8 +54,12 @@ class SchedulerTick:
         link = self.link
         if not link.node.firing:
             return LONGEST_SLEEP_SECONDS
-        asked = link.node.clock.monotonic()
-        page = link.store.due(DUE_PAGE_JOBS, DUE_HOLD_SECONDS)
+        asked, self._seen = link.node.clock.monotonic(), link.store.cursor()
+        try:
+            page = link.store.due(DUE_PAGE_JOBS, DUE_HOLD_SECONDS)
+        except BaseException:
+            self._seen = None
+            raise
         link.observe(page.now, asked)
         soonest = page.now + int(LONGEST_SLEEP_SECONDS * SECOND) if page.next_at is None else page.next_at
         jobs = self.waiting.add_ended(page.jobs)
@@ -73,6 +80,17 @@ class SchedulerTick:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("next wake-up at %s, in %.3f s", link.node.local(self.looks_at), wait)
         return wait
+
+    def may_concern(self, before: int, cursor: int) -> bool:
+        """Return True if jobs may have changed between two cursors of the store, and since this tick looked."""
+        since = before if self._seen is None else self._seen
+        return not self.link.store.tells_topics or (cursor - since) % RUNS_STEP != 0
+
+    def wake_for(self, at: int) -> None:
+        """Look in time for a job of this process that is due at `at`, unless this tick has looked since it changed."""
+        cursor = self.link.store.cursor()
+        if at < self.looks_at and (cursor is None or self.may_concern(cursor, cursor)):
+            self.link.work.wake(self)
 
     def _fire(self, jobs: list[DueJob], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
@@ -115,7 +133,7 @@ class SchedulerTick:
             raise
         started: list[Run] = []
         added: list[Run] = []
-        waiting: set[str] = set()
+        queues: set[str] = set()
         listening = bool(link.node.events.listeners.mask)
         for step, inserted in zip(firings, answers, strict=True):
             if isinstance(inserted, Exception):
@@ -134,7 +152,7 @@ class SchedulerTick:
                     continue
                 added.append(run)
                 if run.token is None:
-                    waiting.add(run.lane)
+                    queues.add(run.queue)
                 else:
                     started.append(run)
             if step.missed:
@@ -142,8 +160,8 @@ class SchedulerTick:
                     link.sums.missed(record, item.count, now)
             if step.missed or step.next_at is None or listening:
                 self._tell(step, inserted)
-        for lane in waiting:
-            link.worker.look(lane)
+        if queues:
+            link.worker.look_now(queues)
         link.sums.added(added, now)
         link.begin(started)
         return soonest

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,18 +16,19 @@ from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import StoreUnavailable, is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
-from mainspring.executors.current_run import CURRENT, RunNotes
-from mainspring.executors.forks import leave_if_forked
+from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.locks import free_in_children
 from mainspring.node.claiming import WorkerTick
-from mainspring.node.heartbeat import HeartbeatTick
-from mainspring.node.inputs import fill_inputs, read_inputs
+from mainspring.node.heartbeat import HeartbeatTick, describe
+from mainspring.node.inputs import fill_inputs
 from mainspring.node.janitor import JanitorTick
-from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
+from mainspring.node.loop import Loop
+from mainspring.node.report_box import ReportBox, SettlingReportBox
 from mainspring.node.scheduler import SchedulerTick
 from mainspring.node.watch.alerts import AlertSender
+from mainspring.node.watch.changes import StoreListener
 from mainspring.node.watch.orders import OrderWatch
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreLink"]
 
-HINT_SECONDS: Final = 0.05
-"""After a hint that brought runs, look for due jobs within this many seconds: the hint may be about a new job, too."""
-
-_RETURNED, _RAISED, _BUSY = Result.RETURNED, Result.RAISED, Result.BUSY
+_RETURNED, _RAISED = Result.RETURNED, Result.RAISED
 
 log = logging.getLogger("mainspring.node")
 
@@ -78,7 +75,8 @@ class StoreLink:
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
         # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile
-        work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
+        # Fire before claiming: runs that a fire leaves in their queues are claimed at once.
+        work = (settles, self.scheduler, claims) if self._alone else (self.scheduler, claims)
         thread = store.on_thread
         self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained, thread)
         self.monitor = (
@@ -89,12 +87,12 @@ class StoreLink:
         care = (self.heartbeat, self.janitor)
         self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
         self._alerts: Loop | None = None
-        self.report = _ReportBox(self)
-        self.report_here = _SettlingReportBox(self) if self._alone else self.report
+        self.report = ReportBox(self)
+        self.report_here = SettlingReportBox(self) if self._alone else self.report
         """The reporter for a run that was submitted by itself to an executor whose threads may settle."""
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
-        self._listener: threading.Thread | None = None
+        self._listener: StoreListener | None = None
 
     def start(self) -> None:
         """Start the loops and the listener."""
@@ -103,7 +101,7 @@ class StoreLink:
         if not self._alone:
             self.monitor.start()
         self.care.start()
-        self._listener = threading.Thread(target=self._listen_here, name=f"mainspring-listen-{self.alias}", daemon=True)
+        self._listener = StoreListener(self)
         self._listener.start()
         self.wake_alerts()
 
@@ -124,7 +122,7 @@ class StoreLink:
         self.care.join()
         self.hand_over_sums()
         try:
-            self.store.beat(self.node.info(self), ttl=0)
+            self.store.beat(describe(self), ttl=0)
         except Exception as error:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
@@ -133,9 +131,9 @@ class StoreLink:
         hand_over(self.sums, self.store)
 
     def join_listener(self) -> None:
-        """Wait for the listener, which the store has released by now; leave it behind if it hangs in a dead store."""
-        if self._listener is not None and self._listener is not threading.current_thread():
-            self._listener.join(1.0)
+        """Wait for the listener, which the store has released by now."""
+        if self._listener is not None:
+            self._listener.join()
 
     @property
     def claiming(self) -> bool:
@@ -371,7 +369,7 @@ class StoreLink:
 
     def announce(self) -> None:
         """Tell the store about this node now, not only with the next heartbeat."""
-        self.store.beat(self.node.info(self), ttl=2 * self.node.lease)
+        self.store.beat(describe(self), ttl=2 * self.node.lease)
 
     def wake_worker(self) -> None:
         """Let the worker tick look into the lanes soon."""
@@ -379,53 +377,17 @@ class StoreLink:
 
     def wake_alerts(self) -> None:
         """Send alerts now, on a thread of their own, since a target may be slow to answer."""
-        if self._listener is None or not self.node.alerts or self._is_leaving():
+        if self._listener is None or not self.node.alerts or self.is_leaving():
             return
         if self._alerts is None:
             name = f"mainspring-alerts-{self.alias}"
-            self._alerts = Loop(name, (AlertSender(self),), self.node.clock, self._failed, self._is_leaving)
+            self._alerts = Loop(name, (AlertSender(self),), self.node.clock, self._failed, self.is_leaving)
             self._alerts.start()
         self._alerts.wake()
 
-    def _is_leaving(self) -> bool:
+    def is_leaving(self) -> bool:
+        """Return True if nothing more is claimed or fired, but for what a stop has to finish."""
         return self.node.draining or self.leaving
-
-    def _listen_here(self) -> None:
-        with self.store.on_thread():
-            self._listen()
-
-    def _listen(self) -> None:
-        cursor, home = 0, os.getpid()
-        pause = self.node.clock.wake()
-        deaf = False
-        while not (self.node.draining or self.leaving):
-            try:
-                changed = self.store.wait(cursor, LONGEST_SLEEP_SECONDS)
-            except Exception:  # the loops report the outage
-                deaf = True
-                if self.node.draining or self.leaving:  # nothing failed: the store was closed
-                    return
-                pause.wait(0.75 + 0.5 * self.node.clock.random())
-                continue
-            if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
-                cursor, deaf = changed, False
-                self._follow_hint()
-                leave_if_forked(home)  # a trigger of the user's may have forked
-
-    def _follow_hint(self) -> None:
-        """Claim the runs, and fire the jobs, that a hint of the store may be about.
-
-        It does not say what it is about. If there were runs to claim, it was most likely they; so look for due jobs a
-        moment later, together with further hints.
-        """
-        before = self.worker.claimed
-        self.worker.look_everywhere()
-        self.work.call_now(self.worker.claims)
-        if self.worker.claimed == before:
-            self.work.call_now(self.scheduler)
-        else:
-            self.work.call_within(self.scheduler, HINT_SECONDS)
-        self.work.keep_time()
 
     def look_for_losses(self) -> None:
         """Check whether the store has lost data; if so, add the declared schedules again."""
@@ -461,62 +423,3 @@ class StoreLink:
             # Wake every tick, also the heartbeat: without it leases end and nobody recovers the runs of dead nodes.
             for loop in (self.work, self.monitor, self.care):
                 loop.wake()
-
-
-class _ReportBox:
-    """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
-
-    def __init__(self, link: StoreLink) -> None:
-        self._link = link
-        self._worker = link.worker
-        self._append = link.worker.outbox.append
-        self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
-
-    def __call__(self, report: Report) -> None:
-        if report.result is not _BUSY:  # an earlier claim of that run still runs
-            self._link.reported.add(report.run.id)
-        self._append(report)
-        # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.
-        if not self._worker.told:
-            self._worker.told = True
-            self._wake()
-
-    def inputs(self, run: Run) -> list[Any]:
-        """Return the results of the runs that a run came after."""
-        return read_inputs(self._link.store, run)
-
-    def live(self, run: Run) -> RunNotes:
-        """Return the notes of the run; notes made after its end are dropped."""
-        lives = self._link.lives
-        found = lives.get(run.id)
-        if found is None or found.run.token != run.token:
-            found = RunNotes(run)
-            if self._holds(run):
-                lives[run.id] = found
-                if not self._holds(run):  # it was settled on another thread between the two
-                    lives.pop(run.id, None)
-        return found
-
-    def _holds(self, run: Run) -> bool:
-        held = self._link.claims.get(run.id)
-        return held is not None and held.token == run.token
-
-    def said(self, live: RunNotes) -> None:
-        """Store the notes soon."""
-        self._link.heartbeat.hurry()
-
-
-class _SettlingReportBox(_ReportBox):
-    """Settles on the thread that reports, unless the loop is at work: see decision 094."""
-
-    def __init__(self, link: StoreLink) -> None:
-        super().__init__(link)
-        self._wake = self._settle
-
-    def _settle(self) -> None:
-        CURRENT.set(None)  # listeners and log lines are no part of the run that has just ended
-        home, work = os.getpid(), self._link.work
-        work.call_now(self._worker.settles)
-        if os.getpid() != home:
-            leave_if_forked(home)  # a listener or a back-off function of the user's may have forked
-        work.keep_time()

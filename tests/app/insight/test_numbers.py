@@ -14,6 +14,7 @@ from mainspring.core import searching
 from mainspring.core.failures import in_common
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.values import NodeInfo, word_seconds
+from mainspring.node.heartbeat import describe
 from tests.app.kit import LIMIT, LOCAL, Gate, MakeApp
 
 
@@ -119,7 +120,7 @@ def test_a_new_version_of_the_code_is_marked_once(make_app: MakeApp, tmp_path: o
         app = make_app(f"sqlite:///{tmp_path}/jobs.db", code=code)
         app.start()
         assert app.node is not None
-        assert app.node.info(app.node.links["default"]).code == code
+        assert describe(app.node.links["default"]).code == code
         app.close()
     assert [mark.text for mark in make_app(f"sqlite:///{tmp_path}/jobs.db").marks()] == ["code 1.1", "code 1.0"]
 
@@ -179,7 +180,7 @@ def test_a_node_says_what_it_executes(app: Mainspring) -> None:
     handle = gated.enqueue()
     gate.reached()
     assert app.node is not None
-    info = app.node.info(app.node.links["default"])
+    info = describe(app.node.links["default"])
     gate.open()
     assert (info.slots, info.busy, [run.id for run in info.runs]) == (3, 1, [handle.id])
     assert info.rss > 0

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
@@ -27,9 +27,10 @@ from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
 __all__ = ["EndHub", "OffLoop", "dismiss", "hub_of", "on_a_thread", "wait", "wait_async"]
 
-T = TypeVar("T")
 OffLoop = Callable[[Callable[[], Any]], Awaitable[Any]]
 """How async code makes a blocking call."""
+Ask = Callable[[Sequence[str]], Sequence[Any]]
+"""How to ask a store about runs."""
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -151,7 +152,7 @@ class EndHub:
                 time.sleep(max(0.0, began + pause - time.monotonic()))  # in case the store did not wait
             elif self._gap:
                 time.sleep(self._gap)
-            self._look(store, told != cursor)
+            self._look(store, told != cursor, first=not cursor)
             cursor = told
         with suppress(Exception):
             store.wait(cursor, 0, ENDS)  # listen no longer
@@ -165,15 +166,15 @@ class EndHub:
             self._thread, self._dismissed = None, False
             return False
 
-    def _look(self, store: JobStore, told: bool) -> None:
-        """Look for all waiters, and wake those whose runs have ended."""
+    def _look(self, store: JobStore, told: bool, *, first: bool) -> None:
+        """Look for all waiters, and wake those whose runs have ended; the first word of a store tells of no end."""
         with self._looking:
             with self._lock:
                 self.looks += 1
                 seats = list(self._seats)
             began, found = time.monotonic(), False
             try:
-                found = ask_together(store, seats)
+                found = ask_together(store, seats, told=told and not first and not self._gap)
             except StoreUnavailable as error:
                 if not all(seat.waiter.away for seat in seats):
                     log.warning("the store does not answer; the wait goes on: %s", error)
@@ -195,8 +196,11 @@ class EndHub:
                 self._longest_pause = LONGEST_PAUSE_SECONDS if told else UNTOLD_PAUSE_SECONDS
 
 
-def ask_together(store: JobStore, seats: Sequence[Seat]) -> bool:
-    """Let all waiters look at once: each of their rounds is one question to the store. Return True if a run ended."""
+def ask_together(store: JobStore, seats: Sequence[Seat], *, told: bool = False) -> bool:
+    """Let all waiters look at once: each of their rounds is one question to the store. Return True if a run ended.
+
+    If the store has told of an end and only one run is waited for, it is most likely that one: read its record at once.
+    """
     asking: dict[Seat, Generator[RunQuestion, Sequence[Any], bool]] = {}
     asked: dict[Seat, RunQuestion] = {}
     found = False
@@ -218,20 +222,25 @@ def ask_together(store: JobStore, seats: Sequence[Seat]) -> bool:
     for seat in seats:
         asking[seat] = seat.waiter.questions(store)
         go_on(seat, None)
+    # A record has a status, too: one read then answers both questions.
+    at_once = told and sum(len(question.run_ids) for question in asked.values()) == 1
+    answers: dict[str, Any] = {}
     while asked:
         questions, asked = asked, {}
-        for records, ask in ((False, store.standings), (True, store.get_runs)):
+        for records in (False, True):
             some = {seat: question for seat, question in questions.items() if question.records is records}
-            answers = _answers(ask, [run_id for question in some.values() for run_id in question.run_ids])
+            if some and not (at_once and answers):
+                ask: Ask = store.get_runs if records or at_once else store.standings
+                answers = _answers(ask, [run_id for question in some.values() for run_id in question.run_ids])
             for seat, question in some.items():
                 go_on(seat, [answers[run_id] for run_id in question.run_ids])
     return found
 
 
-def _answers(ask: Callable[[Sequence[str]], Sequence[T]], run_ids: Sequence[str]) -> dict[str, T]:
+def _answers(ask: Ask, run_ids: Sequence[str]) -> dict[str, Any]:
     """Ask about each run once, a page at a time."""
     wanted = list(dict.fromkeys(run_ids))
-    found: dict[str, T] = {}
+    found: dict[str, Any] = {}
     for start in range(0, len(wanted), FIND_PAGE_RUNS):
         page = wanted[start : start + FIND_PAGE_RUNS]
         found.update(zip(page, ask(page), strict=True))

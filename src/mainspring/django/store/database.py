@@ -18,6 +18,7 @@ from sqlalchemy.engine import Dialect
 from mainspring.django.store.connections import DjangoConnections, is_own_thread
 from mainspring.errors import ConfigurationError
 from mainspring.interrupts import sheltered
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.server import COLLISION_REPEATS, CollisionError, ServerDatabase
@@ -142,7 +143,9 @@ class DjangoDatabase(ServerDatabase):
                 time.sleep(random.random() * 0.002 * 2**attempt)
         if tx.ended:
             self._notes.ended = True
-        if tx.stirred or tx.ended:
+        if tx.rescheduled:
+            self._notes.rescheduled = True
+        if tx.stirred or tx.rescheduled or tx.ended:
             self._notes.unseen = True
             self._await_commit()
         return result
@@ -164,7 +167,7 @@ class DjangoDatabase(ServerDatabase):
     def committed(self) -> None:
         """Wake sleepers for what the caller has committed."""
         self._added().clear()
-        self.waker.stir()
+        self.waker.stir(1 if self._notes.__dict__.pop("rescheduled", False) else RUNS_STEP)
         if self._notes.__dict__.pop("ended", False):
             self.ends.stir()
 

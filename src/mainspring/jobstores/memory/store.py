@@ -25,6 +25,7 @@ from mainspring.interrupts import sheltering
 from mainspring.jobstores.base import (
     CHANGES,
     ENDS,
+    RUNS_STEP,
     Answers,
     BrokenJob,
     ClaimedRuns,
@@ -47,7 +48,7 @@ __all__ = ["MemoryJobStore"]
 _RUNNING = Status.RUNNING
 
 
-@sheltering("wait")
+@sheltering("wait", "cursor")
 class MemoryJobStore(JobStore):
     """Keeps jobs and runs as objects while the process lives.
 
@@ -57,6 +58,7 @@ class MemoryJobStore(JobStore):
 
     volatile: ClassVar[bool] = True
     keeps_objects: ClassVar[bool] = True
+    tells_topics = True
 
     def __init__(self, clock: Clock | None = None, *, keep_runs: int = 10_000, keep_for: float = 7 * 86400) -> None:
         self._own_clock = clock is not None
@@ -411,6 +413,9 @@ class MemoryJobStore(JobStore):
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor
 
+    def cursor(self) -> int | None:
+        return self._cursor
+
     def use_clock(self, clock: Clock) -> None:
         if not self._own_clock:
             self._clock = clock
@@ -427,8 +432,8 @@ class MemoryJobStore(JobStore):
     def _tell(self) -> None:
         """Wake the sleepers if the change may concern them."""
         if self._stirred or self._runs.stirred:
+            self._cursor += 1 if self._stirred else RUNS_STEP
             self._stirred = self._runs.stirred = False
-            self._cursor += 1
             self._changed.notify_all()
 
     def __reduce__(self) -> NoReturn:

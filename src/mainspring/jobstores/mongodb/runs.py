@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 
 from mainspring.core.lanes import queue_of
 from mainspring.core.run import Status
-from mainspring.jobstores.base import ENDS
+from mainspring.jobstores.base import ENDS, RUNS_STEP
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.mongodb.server import Document, MongoServer, long, plain
 from mainspring.jobstores.mongodb.watching import follow
@@ -48,6 +48,7 @@ class MongoRuns(RunRecords):
     """The records of runs."""
 
     remote = True
+    tells_topics = True
 
     def __init__(self, mongo: MongoServer) -> None:
         self.mongo = mongo
@@ -196,7 +197,7 @@ class MongoRuns(RunRecords):
     # -- waking ------------------------------------------------------------------------------------------------
 
     def stir(self, topic: str) -> None:
-        (self.ends if topic == ENDS else self.changes).stir()
+        (self.ends if topic == ENDS else self.changes).stir(RUNS_STEP)
 
     def wait(self, cursor: int, timeout: float, topic: str) -> int:
         if topic != ENDS:
@@ -217,7 +218,7 @@ class MongoRuns(RunRecords):
         run = {} if change is None else change["fullDocument"]
         ended = run.get("status") in FINAL_VALUES
         if not ended or queue_of(run["queue"]) in self.limited:
-            self.changes.stir()
+            self.changes.stir(RUNS_STEP)
         if ended or change is None:
             self.ends.stir()
 

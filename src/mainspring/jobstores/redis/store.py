@@ -53,6 +53,7 @@ class RedisJobStore(RedisRuns):
     """
 
     remote = True
+    tells_topics = True
     _told: ClassVar[set[str]] = set()
 
     def __init__(

@@ -102,6 +102,8 @@ class RunRecords(ABC):
     """
 
     remote: ClassVar[bool] = False
+    tells_topics: ClassVar[bool] = False
+    """True if the cursor of CHANGES moves by `RUNS_STEP` for each change: all of them concern runs alone."""
     volatile: ClassVar[bool] = False
     limited: set[str]
     """The queues with a limit that this process serves. An end of one of their runs makes room: it is a change, too."""

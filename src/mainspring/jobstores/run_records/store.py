@@ -60,7 +60,7 @@ class RunRecordStore(RecordStore):
         self.records = records
         self.keep_runs = check_count("keep_runs", keep_runs, least=0)
         self.volatile = records.volatile  # type: ignore[misc]
-        self.remote = records.remote
+        self.remote, self.tells_topics = records.remote, records.tells_topics
         self._verbs = _RecordVerbs(records)
 
     def start(self, scheduler: Any, alias: str) -> None:

@@ -37,12 +37,12 @@ class ChangeSignal:
         self._threads: list[threading.Thread] = []
         self._pid = os.getpid()
 
-    def stir(self) -> None:
-        """Wake the waiters."""
+    def stir(self, step: int = 1) -> None:
+        """Wake the waiters; the step says what has changed (see `RUNS_STEP`)."""
         if self._pid != os.getpid():
             self._begin()
         with self._changed:
-            self._cursor += 1
+            self._cursor += step
             self._changed.notify_all()
 
     def wait(self, cursor: int, timeout: float) -> int:

@@ -47,9 +47,9 @@ class RunsElsewhere(RecordStore):
             self._packer = RecordPacker(runs._packer.codec)
         self.runs = runs
         self.volatile = runs.volatile  # type: ignore[misc]
-        self.remote = runs.remote
+        self.remote, self.tells_topics = runs.remote, runs.tells_topics
         self._runs_are_shared = shared
-        self._watch = StoreWatch([*([] if shared else [runs.wait]), *self._watched()])
+        self._watch = StoreWatch(self._watched(), None if shared else runs)
 
     def _watched(self) -> list[Wait]:
         """Return how to wait for changes of jobs."""
@@ -125,6 +125,7 @@ class RunsElsewhere(RecordStore):
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)
+        self._watch.stir()
 
     def _not_here(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("the runs of this store are objects of another one")

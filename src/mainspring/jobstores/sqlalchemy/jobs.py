@@ -39,7 +39,7 @@ class JobVerbs(RunVerbs):
             # One statement is enough. If the id is taken, it collides and is repeated in a transaction.
             [row], [version] = rows, versions
             self.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
-            self.stirred |= row.at is not None
+            self.rescheduled |= row.at is not None
             return [(version, version)]
         if not self.begun:
             self.begin()
@@ -59,7 +59,7 @@ class JobVerbs(RunVerbs):
                 incarnation = new[row.id][6] if row.id in new else version
                 new[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version, incarnation)
                 answers.append((version, incarnation))
-            self.stirred |= row.at is not None
+            self.rescheduled |= row.at is not None
         self.insert("jobs", _ADDED, [new[job_id] for job_id in sorted(new)])
         self.update("jobs", _ADDED[1:-1], [changed[job_id] for job_id in sorted(changed)])
         return answers
@@ -123,7 +123,7 @@ class JobVerbs(RunVerbs):
         replaced = [(step.job_id, step.frame) for step in steps if step.frame is not None]
         if replaced:
             self.update("jobs", ("frame",), replaced)
-            self.stirred = True
+            self.rescheduled = True
         if finished:
             self.run("DELETE FROM {jobs} WHERE id {in}", self.many(sorted(finished)))
         runs = [run for step in steps for run in step.runs]
@@ -185,7 +185,7 @@ def update_job(tx: Tx, row: JobRow, version: int) -> None:
         if tx.one("SELECT 1 FROM {jobs} WHERE id = ?", row.id) is None:
             raise JobLookupError(row.id)
         raise VersionConflict(row.id)
-    tx.stirred |= row.at is not None
+    tx.rescheduled |= row.at is not None
 
 
 def get_jobs(tx: Tx, job_ids: Sequence[str] | None) -> list[JobRow]:
@@ -260,5 +260,5 @@ def restore(tx: Tx, job_id: str, version: int) -> bool:
         ("id", "at", "nominal", "due_at", "frame", "version", "incarnation", "miss"),
         [(job_id, at, nominal, at, frame, version, incarnation, miss)],
     )
-    tx.stirred = True
+    tx.rescheduled = True
     return True

@@ -344,14 +344,12 @@ class CounterWaker(Waker):
             self._seen = self._count()
             self.move()
 
-    def look(self) -> bool:
-        count = self._count()
-        changed = count != self._seen
-        self._seen = count
-        return changed
+    def look(self) -> int:
+        before, self._seen = self._seen or 0, self._count()
+        return self._seen - before
 
-    def tell(self) -> None:
-        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = ?", self.name))
+    def tell(self, step: int) -> None:
+        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + ? WHERE name = ?", step, self.name))
 
     def _count(self) -> int:
         row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = ?", self.name))
@@ -374,6 +372,6 @@ class EndCounterWaker(CounterWaker):
         super().prepare()
         self.look_every = FIRST_END_LOOK_SECONDS
 
-    def look(self) -> bool:
+    def look(self) -> int:
         self.look_every = min(LONGEST_END_LOOK_SECONDS, self.look_every * 1.5)
         return super().look()

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, OutcomeUnknown
 from mainspring.interrupts import sheltered
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.sqlalchemy.database import Database, StoreTx
 from mainspring.jobstores.sqlalchemy.waking import readable
 
@@ -101,8 +102,8 @@ class ServerDatabase(Database):
             except BaseException:  # an interrupt, which may come at the end of a transaction, too
                 self.connections.discard(fairy)
                 raise
-            if tx.stirred:
-                self.waker.stir()
+            if tx.stirred or tx.rescheduled:
+                self.waker.stir(1 if tx.rescheduled else RUNS_STEP)
             if tx.awaited:
                 self.ends.stir()
             elif tx.ended:

@@ -71,6 +71,7 @@ class SQLStore(RecordStore):
     """The store's verbs as steps in a SQL database; a subclass makes the database."""
 
     volatile: ClassVar[bool] = False
+    tells_topics = True
 
     def __init__(self, codec: Codec | None, keep_runs: int) -> None:
         super().__init__(codec)
@@ -291,6 +292,10 @@ class SQLStore(RecordStore):
             return database.ends.wait(cursor, timeout)
         database.ends.rest()
         return cursor
+
+    def cursor(self) -> int | None:
+        database = self._opened
+        return None if database is None else database.waker.cursor
 
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)

@@ -79,7 +79,7 @@ def sweep(tx: GateVerbs, break_: Break, run_ids: Sequence[str], job_ids: Sequenc
         tx.now + MOST_AHEAD_US,
         tx.now,
     )
-    tx.stirred |= number > 0
+    tx.rescheduled |= number > 0
     return number
 
 

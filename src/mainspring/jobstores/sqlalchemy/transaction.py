@@ -35,7 +35,9 @@ class Tx(ABC):
     may_fail = True
     """Whether a statement may fail and be repeated; in a transaction of the caller's, a failure would end it."""
     stirred = False
-    """Set when something changes that a sleeping loop may need."""
+    """Set when runs change so that a sleeping loop may need to look."""
+    rescheduled = False
+    """Set when a job may be due earlier than the sleeping loops expect."""
     ended = False
     """Set when a run ends."""
     awaited = False

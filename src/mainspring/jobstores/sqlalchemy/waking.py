@@ -1,8 +1,11 @@
 """Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger.
 
-A database has a waker for each topic of `JobStore.wait`. Nobody pays for the ends of runs while nobody waits for one. A
-process that waits says so: in SQLite by its socket beside the file, on a server by a mark in `meta`. The mark holds for
-ten seconds, and `settle` reads it in a statement that it needs anyway.
+A database has a waker for each topic of `JobStore.wait`. The step by which a cursor moves says what has changed (see
+`RUNS_STEP`). Steps add up, and a message that does not say its step counts as one.
+
+Nobody pays for the ends of runs while nobody waits for one. A process that waits says so: in SQLite by its socket
+beside the file, on a server by a mark in `meta`. The mark holds for ten seconds, and `settle` reads it in a statement
+that it needs anyway.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from mainspring.jobstores.sqlalchemy.transaction import Tx
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.database import Database
 
-__all__ = ["AWAITED", "AwaitedMark", "Waker", "readable"]
+__all__ = ["AWAITED", "RUNS_WORD", "AwaitedMark", "Waker", "readable"]
 
 MARK_SECONDS: Final = 10.0
 """A process that waits for ends is told of them for this long after it has said so."""
+RUNS_WORD: Final = "runs"
+"""Says in a notification that the change concerns runs alone."""
 RENEW_SECONDS: Final = 5.0
 GOOD_MARK_SECONDS: Final = 7.5
 """A mark of another process that holds for longer than this is not written again."""
@@ -57,34 +62,35 @@ class Waker(ABC):
     """Poll this often, in seconds, for changes without a message."""
 
     def __init__(self) -> None:
-        self._cursor = 1
+        self.cursor = 1
         self._changed = threading.Condition()
         self._listening = threading.Lock()
         self._own_end, self._far_end = socket.socketpair()
         self._own_end.setblocking(False)
         self._far_end.setblocking(False)
         self._last_told = 0.0
-        self._held_back = False
+        self._held_back = 0
         self._messenger: threading.Thread | None = None
         self._bell = Bell()
         self._closed = False
 
-    def stir(self) -> None:
+    def stir(self, step: int = 1) -> None:
         """Wake the sleepers of this process, and message the other processes."""
-        self.move()
+        self.move(step)
         if not self.pause:
-            self._tell_safely()
+            self._tell_safely(step)
             return
         with self._changed:
             now = time.monotonic()
             if now < self._last_told + self.pause:
                 # Send a held-back message when the pause is over; otherwise a process would sleep through it.
-                if not self._held_back and not self._closed:
-                    self._held_back = True
-                    self._call_messenger()
+                if not self._closed:
+                    if not self._held_back:
+                        self._call_messenger()
+                    self._held_back += step
                 return
             self._last_told = now
-        self._tell_safely()
+        self._tell_safely(step)
 
     def _call_messenger(self) -> None:
         if self._messenger is None:
@@ -92,10 +98,10 @@ class Waker(ABC):
             self._messenger.start()
         self._bell.set()
 
-    def move(self) -> None:
+    def move(self, step: int = 1) -> None:
         """Wake the sleepers of this process."""
         with self._changed:
-            self._cursor += 1
+            self.cursor += step
             self._changed.notify_all()
         if self._listening.locked():  # who begins to listen looks at the cursor first
             with contextlib.suppress(OSError):  # the pipe is full, so the listener is awake anyway
@@ -110,7 +116,7 @@ class Waker(ABC):
                 try:
                     if not self._closed:  # nobody would close what is opened after that
                         self.prepare()
-                    if self._cursor == cursor and not self._closed:
+                    if self.cursor == cursor and not self._closed:
                         self._listen(cursor, max(0.0, left))
                 finally:
                     self._listening.release()
@@ -118,24 +124,29 @@ class Waker(ABC):
                     self._changed.notify_all()  # let another sleeper listen
             else:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._cursor != cursor, max(0.0, min(left, 0.5)))
-            if self._cursor != cursor or self._closed or time.monotonic() >= deadline:
-                return self._cursor
+                    self._changed.wait_for(lambda: self.cursor != cursor, max(0.0, min(left, 0.5)))
+            if self.cursor != cursor or self._closed or time.monotonic() >= deadline:
+                return self.cursor
 
     def _listen(self, cursor: int, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        while self._cursor == cursor and not self._closed:
+        while self.cursor == cursor and not self._closed:
             left = deadline - time.monotonic()
-            step = left if self.look_every is None else min(left, self.look_every)
+            pause = left if self.look_every is None else min(left, self.look_every)
             fileno = self.fileno()
             own = self._own_end.fileno()
-            ready = readable([own] if fileno is None else [own, fileno], max(0.0, step))
+            ready = readable([own] if fileno is None else [own, fileno], max(0.0, pause))
             if own in ready:
                 with contextlib.suppress(OSError):
                     while self._own_end.recv(4096):
                         pass
-            if (fileno in ready and self.receive()) or (not ready and left > 0 and self.look()):
-                self.move()
+            step = 0
+            if fileno in ready:
+                step = self.receive()
+            elif not ready and left > 0 and self.look_every is not None:
+                step = self.look()
+            if step:
+                self.move(step)
             if left <= 0:
                 return
 
@@ -152,12 +163,12 @@ class Waker(ABC):
             if wait > 0 and not self._closed:
                 time.sleep(wait)
             with self._changed:
-                self._held_back, self._last_told = False, time.monotonic()
-            self._tell_safely()
+                step, self._held_back, self._last_told = self._held_back, 0, time.monotonic()
+            self._tell_safely(step)
 
-    def _tell_safely(self) -> None:
+    def _tell_safely(self, step: int) -> None:
         try:
-            self.tell()
+            self.tell(step)
         except Exception as error:  # only a hint: a process that is not woken polls within seconds
             log.debug("the other nodes could not be woken for a change: %s", error)
 
@@ -196,16 +207,16 @@ class Waker(ABC):
         """Return the descriptor that becomes readable when another process sends a message."""
         return None
 
-    def receive(self) -> bool:
-        """Read a message of another process; return True if it matters."""
-        return False
+    def receive(self) -> int:
+        """Read the messages of other processes; return the steps that they tell, 0 if they are of no concern."""
+        return 0
 
-    def look(self) -> bool:
-        """Check for changes without a message."""
-        return False
+    def look(self) -> int:
+        """Check for changes without a message; return the step, 0 if there are none."""
+        return 0
 
     @abstractmethod
-    def tell(self) -> None:
+    def tell(self, step: int) -> None:
         """Send the other processes a message that something has changed."""
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
 from mainspring.core.run import UNFINISHED, Run, Status
-from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import RUNS_STEP, JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -371,8 +371,19 @@ class ServiceConformance:
             "resume": lambda: resume(store, "idle"),
             "cancel": lambda: store.cancel([run.id]),
         }
+        known = store.cursor()
         changes[change]()
-        assert store.wait(cursor, 30) != cursor
+        assert known is None or store.cursor() != known  # what this process has done, it knows at once
+        assert (heard := store.wait(cursor, 30)) != cursor
+        if store.tells_topics and change in ("add job", "replace job", "earlier", "resume job", "restore"):
+            assert (heard - cursor) % RUNS_STEP != 0
+
+    def test_a_cursor_that_tells_topics_says_that_a_run_is_no_job(self, store: JobStore) -> None:
+        cursor = _quiet(store)
+        add_run(store)
+        heard = store.wait(cursor, 30)
+        assert heard != cursor
+        assert not store.tells_topics or (heard - cursor) % RUNS_STEP == 0
 
     def test_what_is_written_is_no_loss_of_data(self, store: JobStore) -> None:
         before = store.generations()
@@ -391,6 +402,14 @@ class ServiceConformance:
         sleeper.join(60)
         assert seen
         assert seen != [cursor]
+
+
+def _quiet(store: JobStore) -> int:
+    """Return the cursor once nothing of what came before is told any more."""
+    cursor = store.wait(0, 0.05)
+    while (later := store.wait(cursor, 0.05)) != cursor:
+        cursor = later
+    return cursor
 
 
 def _node(name: str, **fields: Any) -> NodeInfo:

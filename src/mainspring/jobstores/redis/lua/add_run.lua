@@ -19,5 +19,5 @@ else
   stirred = not first or run_at < tonumber(first)
   call('ZADD', prefix .. 'd:' .. lane, run_at, place .. id)
 end
-if stirred and (tonumber(call('HGET', prefix .. 'limits', queue_of(lane))) or 1) > 0 then tell() end
+if stirred and (tonumber(call('HGET', prefix .. 'limits', queue_of(lane))) or 1) > 0 then tell_of_runs() end
 return 1

@@ -156,7 +156,7 @@ end
 -- Write everything and wake who may want to know.
 local function finish()
   write()
-  if stirred then tell() end
+  if stirred then tell_of_runs() end
 end
 
 -- -- filing ------------------------------------------------------------------------------------------------------------

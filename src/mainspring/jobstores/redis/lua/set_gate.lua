@@ -5,7 +5,7 @@
 local name, allowed = args[2], args[3]
 if args[1] then
   if allowed then call('HSET', prefix .. 'limits', name, allowed) else call('HDEL', prefix .. 'limits', name) end
-  tell()
+  tell_of_runs()
   return 1
 end
 

@@ -16,11 +16,13 @@ from sqlalchemy.orm import Session
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, TransactionConflict
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.database import Database
 from mainspring.jobstores.sqlalchemy.runs import RunVerbs
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
+from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD
 
 __all__ = ["JoinedTx", "add_runs", "tell_after_commit"]
 
@@ -105,7 +107,7 @@ def add_runs(database: Database, connection: Connection, rows: Sequence[RunRow],
                 answers = tx.add_runs(rows)
                 if tx.stirred and database.kind == "postgresql":
                     # The server sends it with the commit, and never after a rollback.
-                    tx.one("SELECT pg_notify(?, ?)", database.waker.channel, "joined")  # type: ignore[attr-defined]
+                    tx.one("SELECT pg_notify(?, ?)", database.waker.channel, f"joined {RUNS_WORD}")  # type: ignore[attr-defined]
             return answers
         except IntegrityError as error:
             collision = error
@@ -143,11 +145,11 @@ def _check(database: Database, connection: Connection, tx: JoinedTx) -> None:
 def tell_after_commit(database: Database, target: Session | Connection) -> None:
     """Wake sleeping nodes once the transaction is committed; without this they would look within 5 seconds."""
     if isinstance(target, Session):
-        event.listen(target, "after_commit", lambda session: database.waker.stir(), once=True)
+        event.listen(target, "after_commit", lambda session: database.waker.stir(RUNS_STEP), once=True)
         return
 
     def tell(connection: Connection) -> None:
-        timer = threading.Timer(WAKE_DELAY_SECONDS, database.waker.stir)
+        timer = threading.Timer(WAKE_DELAY_SECONDS, database.waker.stir, (RUNS_STEP,))
         timer.daemon = True
         timer.start()
 

@@ -15,7 +15,7 @@ from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.jobstores.base import Answers
+from mainspring.jobstores.base import RUNS_STEP, Answers
 from mainspring.jobstores.records.rows import SettleRow
 from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM
 from mainspring.jobstores.sqlalchemy.connections import Connections
@@ -30,7 +30,7 @@ from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnectio
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
-from mainspring.jobstores.sqlalchemy.waking import AwaitedMark, Waker
+from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]
 
@@ -204,22 +204,25 @@ class NotifyWaker(Waker):
     def fileno(self) -> int | None:
         return None if self._connection is None else int(self._connection.fileno())
 
-    def receive(self) -> bool:
+    def receive(self) -> int:
         """Read the notifications; a lost connection may have lost some."""
-        others = False
+        step = 0
         try:
             wire = self._connection.pgconn
             wire.consume_input()
             while note := wire.notifies():
-                others |= note.extra.decode() != self._self
+                teller, _, word = note.extra.decode().partition(" ")
+                if teller != self._self:
+                    step += RUNS_STEP if word == RUNS_WORD else 1
         except psycopg.Error as error:
             log.info("the connection that listens for changes was lost: %s", self._database.unavailable(error))
             self.end()
-            return True
-        return others
+            return 1
+        return step
 
-    def tell(self) -> None:
-        self._database.read(lambda tx: tx.notify(self.channel, self._self))  # type: ignore[attr-defined]
+    def tell(self, step: int) -> None:
+        said = self._self if step % RUNS_STEP else f"{self._self} {RUNS_WORD}"
+        self._database.read(lambda tx: tx.notify(self.channel, said))  # type: ignore[attr-defined]
 
 
 class EndNotifyWaker(NotifyWaker):

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mainspring.core.lanes import Want
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM, Claimed
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
@@ -333,11 +334,12 @@ class SQLiteDatabase(Database):
         self._set_synchronous(connection, self._synchronous if any(map(_LASTING, group)) else self._quicker)
         self._begin(connection)
         cursor = connection.cursor()
-        alone, stirred, ended = len(group) == 1, False, False
+        alone, stirred, rescheduled, ended = len(group) == 1, False, False, False
         for item in group:
             tx = self._do(item, cursor, alone=alone)
             if tx is not None:
-                stirred, ended = stirred or tx.stirred, ended or tx.ended
+                stirred, rescheduled = stirred or tx.stirred, rescheduled or tx.rescheduled
+                ended = ended or tx.ended
             elif alone:
                 self._roll_back(connection)
                 return
@@ -351,8 +353,8 @@ class SQLiteDatabase(Database):
             item.committed = True
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
-        if stirred:
-            self.waker.stir()
+        if stirred or rescheduled:
+            self.waker.stir(1 if rescheduled else RUNS_STEP)
         if ended:
             self.ends.stir()
 

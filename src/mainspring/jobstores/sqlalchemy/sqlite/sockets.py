@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.sqlalchemy.waking import Waker, log
 
 __all__ = ["SocketWaker"]
+
+_ANYTHING, _RUNS = b".", b"r"
+"""What a datagram may say of the change that it is about."""
 
 FRESH_NS: Final = 50_000_000  # ns: a second change of a folder within this time may not show in its timestamp
 SOCKETLESS_LOOK_SECONDS: Final = 0.05
@@ -100,20 +104,21 @@ class SocketWaker(Waker):
     def fileno(self) -> int | None:
         return None if self._socket is None else self._socket.fileno()
 
-    def receive(self) -> bool:
+    def receive(self) -> int:
         assert self._socket is not None
+        step = 0
         with contextlib.suppress(OSError):
-            while self._socket.recv(16):
-                pass
-        return True
+            while word := self._socket.recv(16):
+                step += RUNS_STEP if word == _RUNS else 1
+        return step or 1
 
-    def look(self) -> bool:
+    def look(self) -> int:
         version = self.data_version()
         changed = version != self._seen
         self._seen = version
-        return changed
+        return int(changed)
 
-    def tell(self) -> None:
+    def tell(self, step: int) -> None:
         """Send a datagram to every other node; remove the sockets of dead ones."""
         if self._folder is None or not (self._others or os.access(self._folder, os.F_OK)):
             return  # no node has a socket
@@ -124,6 +129,7 @@ class SocketWaker(Waker):
         except OSError:  # the last node has removed its socket
             self._others = []
             return
+        word = _ANYTHING if step % RUNS_STEP else _RUNS
         for name in self._others:
             if name == self._name or not name.startswith(self._prefix):
                 continue
@@ -131,7 +137,7 @@ class SocketWaker(Waker):
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             try:
-                self._sender.sendto(b".", self._address(name))
+                self._sender.sendto(word, self._address(name))
             except OSError as error:
                 if error.errno == errno.ECONNREFUSED:
                     with contextlib.suppress(OSError):

@@ -1,0 +1,79 @@
+"""Where executors report the outcomes of runs: any thread may, and the worker tick settles them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mainspring.core.run import Report, Result, Run
+from mainspring.executors.current_run import CURRENT, RunNotes
+from mainspring.executors.forks import leave_if_forked
+from mainspring.node.inputs import read_inputs
+
+if TYPE_CHECKING:
+    from mainspring.node.store_link import StoreLink
+
+__all__ = ["ReportBox", "SettlingReportBox"]
+
+_BUSY = Result.BUSY
+
+
+class ReportBox:
+    """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
+
+    def __init__(self, link: StoreLink) -> None:
+        self._link = link
+        self._worker = link.worker
+        self._append = link.worker.outbox.append
+        self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
+
+    def __call__(self, report: Report) -> None:
+        if report.result is not _BUSY:  # an earlier claim of that run still runs
+            self._link.reported.add(report.run.id)
+        self._append(report)
+        # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.
+        if not self._worker.told:
+            self._worker.told = True
+            self._wake()
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Return the results of the runs that a run came after."""
+        return read_inputs(self._link.store, run)
+
+    def live(self, run: Run) -> RunNotes:
+        """Return the notes of the run; notes made after its end are dropped."""
+        lives = self._link.lives
+        found = lives.get(run.id)
+        if found is None or found.run.token != run.token:
+            found = RunNotes(run)
+            if self._holds(run):
+                lives[run.id] = found
+                if not self._holds(run):  # it was settled on another thread between the two
+                    lives.pop(run.id, None)
+        return found
+
+    def _holds(self, run: Run) -> bool:
+        held = self._link.claims.get(run.id)
+        return held is not None and held.token == run.token
+
+    def said(self, live: RunNotes) -> None:
+        """Store the notes soon."""
+        self._link.heartbeat.hurry()
+
+
+class SettlingReportBox(ReportBox):
+    """Settles on the thread that reports, unless the loop is at work: see decision 094."""
+
+    def __init__(self, link: StoreLink) -> None:
+        super().__init__(link)
+        self._wake = self._settle
+
+    def _settle(self) -> None:
+        CURRENT.set(None)  # listeners and log lines are no part of the run that has just ended
+        home, work = os.getpid(), self._link.work
+        work.call_now(self._worker.settles)
+        if os.getpid() != home:
+            leave_if_forked(home)  # a listener or a back-off function of the user's may have forked
+        work.keep_time()
