@@ -147,7 +147,7 @@ def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
     )
     names = [name for name in busy if found.total(name).waited.number][:LINES_DRAWN]
     lines = [
-        Series(cut_middle(name, 18), [_p95(each) for each in found.line(name)], f"l{number + 1}")
+        Series(cut_middle(name, 14), [_p95(each) for each in found.line(name)], f"l{number + 1}")
         for number, name in enumerate(names)
     ]
     label = f"How long runs waited, p95 by queue: {', '.join(names) or 'nothing started'}"

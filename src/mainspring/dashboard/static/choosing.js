@@ -4,8 +4,8 @@ const page = () => document.querySelector("[data-do=select-page]");
 
 const count = () => {
   const all = boxes(), chosen = all.filter((box) => box.checked).length;
-  const words = document.querySelector("[data-chosen]"), whole = document.querySelector("[data-all]");
-  if (words) words.textContent = whole?.checked ? "All that match" : chosen ? `${chosen} selected` : "Select runs";
+  const words = document.querySelector("[data-chosen]");
+  if (words) words.textContent = chosen ? `${chosen} selected` : "Select runs";
   if (page()) { page().checked = chosen > 0 && chosen === all.length; page().indeterminate = chosen > 0 && chosen < all.length; }
 };
 

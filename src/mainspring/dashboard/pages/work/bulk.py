@@ -58,6 +58,8 @@ def ask(verb: str, view: View) -> Question:
     typed = _TYPED if verb == "delete" and (number > DELETE_UNTYPED or so_far) else ""
     title = f"{verb.capitalize()} {'all that match' if text else several(number or len(ids), 'run')}?"
     button = f"{verb.capitalize()} {number:,}{'+' if so_far else ''}" if number or so_far else ""
+    if not button:
+        return Question(title, sentence, "")
     return Question(
         title, sentence, button, typed, limit, "bulk_fields.html", {"verb": verb, **fields}, verb == "delete"
     )
