@@ -111,7 +111,8 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     elif not serving:
         state, sentence = "unserved", f"Unserved: no living node serves {place}; it is empty."
     elif queue.waiting:
-        running = f"{several(queue.running, 'of its runs is', 'of its runs are')} running"
+        number = several(queue.running, "of its runs is", "of its runs are") if queue.running else "none of its runs is"
+        running = f"{number} running"
         if queue.limit is not None and queue.running >= queue.limit:
             running += f", as many as its limit of {queue.limit} allows"
             actions = (f"queues limit {queue.name} {queue.limit + 1}",)
