@@ -9,11 +9,12 @@ import random
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from mainspring import Mainspring
 from mainspring.core.insight.acts import Act, act_id
 from mainspring.core.insight.metrics import Tally
-from mainspring.core.instants import SECOND
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Beat, Call, Condition, Error, Outcome, Report, Result, Run, Start, Status
@@ -71,8 +72,7 @@ def seed(app: Mainspring) -> None:
     runs = [run for job_id, _, _, usual in JOBS for run in _past(jobs[job_id], usual, now, chance)]
     runs += _loose(now, chance)
     for start in range(0, len(runs), 500):
-        app.store.add_runs([app.store.pack_run(run) for run in runs[start : start + 500]])
-        app.store.tallies(counted(runs[start : start + 500]))
+        _store(app, runs[start : start + 500])
     app.store.extend([Beat(each[0], "t") for each in _RUNNING], 86_400.0)
     for node in _nodes(now):
         app.store.beat(node, ttl=86_400.0)
@@ -86,6 +86,23 @@ def seed(app: Mainspring) -> None:
             id=act_id(at, "0" * 12), at=at, verb="mark", kind="app", target="marks", by="ci", details={"text": text}
         )
         app.store.acts([act])
+
+
+def _store(app: Mainspring, runs: list[Run]) -> None:
+    """Write runs as they come and as they end, so that the store counts them; and what nodes would have counted."""
+    app.store.add_runs([app.store.pack_run(_before_its_end(run)) for run in runs])
+    ended = [run for run in runs if run.finished_at is not None]
+    ends = (Outcome(run, Condition.WAITING if run.started_at is None else Condition.HELD) for run in ended)
+    assert all(app.store.settle([app.store.pack_outcome(each) for each in ends]))
+    app.store.tallies(counted(runs))
+
+
+def _before_its_end(run: Run) -> Run:
+    if run.finished_at is None:
+        return run
+    if run.started_at is None:
+        return _with(run, status=Status.PENDING, finished_at=None, reason=None)
+    return _with(run, status=Status.RUNNING, finished_at=None, lease_until=run.finished_at + 24 * HOUR)
 
 
 def seed_flow(app: Mainspring) -> None:
@@ -125,7 +142,7 @@ def _past(job: Job, usual: float, now: int, chance: random.Random) -> Iterator[R
         took = usual * chance.uniform(0.85, 1.2) * (1.35 if job.id == "nightly-backup" and number > 42 else 1)
         failed = number >= len(fires) - down or (job.id in ("nightly-backup", "expire-carts") and number == 49)
         if job.id == "supplier-sync" and number == len(fires) - 1:
-            yield _run(job, fire, now, Status.MISSED, reason="above max_instances: 1 run is unfinished")
+            yield _run(job, fire, fire + SECOND, Status.MISSED, reason="above max_instances: 1 run is unfinished")
         elif failed:
             yield _failed(job, fire, took)
         else:
@@ -136,6 +153,7 @@ def _run(job: Job, fire: int, ended: int, status: Status, **more: Any) -> Run:
     started = None if status is Status.MISSED else fire + SECOND // 5
     return Run(
         id=f"{job.id}@{job.incarnation}@{fire}",
+        token=None if started is None else "t",
         call=Call(job.call.task_name, (), {"since": "14:10"}, job.call.task_name.rpartition(":")[2]),
         queue=job.queue,
         job_id=job.id,
@@ -178,7 +196,9 @@ def _failed(job: Job, fire: int, took: float) -> Run:
     if job.id == "reconcile-stripe":
         given = {"since": "14:10", "until": "14:20", "account": "acct_1KqT", "api_key": "sk_live_hidden"}
         progress = {"done": 1240, "total": 2000, "text": "charges"}
-        run = _with(run, call=Call(run.call.task_name, (), given, "reconcile"), log=_LOG, progress=progress)
+        times = (from_us(began + after * SECOND).astimezone(ZoneInfo("Europe/Berlin")) for after, _ in _LOG)
+        log = tuple(f"{at:%Y-%m-%d %H:%M:%S}.204 {line}" for at, (_, line) in zip(times, _LOG, strict=True))
+        run = _with(run, call=Call(run.call.task_name, (), given, "reconcile"), log=log, progress=progress)
         run = _with(run, data={"last": "ch_3PqV", "pages": 13})
     return _with(run, policy=Policy(retries=1))
 
@@ -209,6 +229,7 @@ def _loose(now: int, chance: random.Random) -> list[Run]:
                 run_at=made,
                 started_at=made + chance.randrange(SECOND),
                 finished_at=made + took + SECOND,
+                token="t",
                 node="fsn-app-2:988:bbbb",
                 errors=(error,) if bad else (),
             )
@@ -220,8 +241,11 @@ def _loose(now: int, chance: random.Random) -> list[Run]:
     cancelled = _waiting("cancelled01", "shop.media:transcode_clip", "media", now - HOUR)
     found.append(_with(cancelled, status=Status.CANCELLED, finished_at=now - HOUR + MINUTE, reason="wrong preset"))
     retrying = _waiting("retrying01", "shop.payments:capture", "payments", now + 21 * SECOND)
-    error = Error("CardNetworkTimeout", "issuer did not answer", _THUMB_TRACE, now - 9 * SECOND, 1)
-    found.append(_with(retrying, created_at=now - MINUTE, attempt=1, failures=1, errors=(error,)))
+    error = Error("CardNetworkTimeout", "issuer did not answer", _CARD_TRACE, now - 9 * SECOND, 1)
+    began = now - MINUTE + SECOND // 5
+    start = Start(1, "fsn-app-2:988:bbbb", began, began, now - 9 * SECOND, "raised", retrying.run_at)
+    retrying = _with(retrying, created_at=now - MINUTE, attempt=1, failures=1, errors=(error,), earlier_starts=(start,))
+    found.append(_with(retrying, policy=Policy(retries=2), call=Call(retrying.call.task_name, (), {"order": 104_240})))
     return found + [_running(each, now) for each in _RUNNING]
 
 
@@ -266,13 +290,18 @@ _STRIPE_TRACE: Final = """Traceback (most recent call last):
 shop.payments.APIConnectionError: api.stripe.com did not answer within 30 s
 """
 _LOG: Final = (
-    "2026-10-24 14:20:31.204 INFO shop.payments: going on after charge 620 (ch_3PqT)",
-    "2026-10-24 14:20:33.118 INFO shop.payments: page 7 of 20, 700 charges",
-    "2026-10-24 14:20:34.660 WARNING shop.payments: slow answer: 1.4 s for page 12",
-    "2026-10-24 14:20:36.002 ERROR shop.payments: api.stripe.com did not answer within 30 s",
+    # seconds after the start, line
+    (0, "INFO shop.payments: going on after charge 620 (ch_3PqT)"),
+    (2, "INFO shop.payments: page 7 of 20, 700 charges"),
+    (3, "WARNING shop.payments: slow answer: 1.4 s for page 12"),
+    (5, "ERROR shop.payments: api.stripe.com did not answer within 30 s"),
 )
 
 
+_CARD_TRACE = (
+    'Traceback (most recent call last):\n  File "/app/shop/payments/capture.py", line 33, in capture\n'
+    "    answer = network.authorize(order, timeout=20)\nCardNetworkTimeout: issuer did not answer\n"
+)
 _THUMB_TRACE = (
     'Traceback (most recent call last):\n  File "/app/shop/media/thumbs.py", line 58, in make\n'
     "    image = Image.open(file)\nPIL.UnidentifiedImageError: cannot identify image file\n"

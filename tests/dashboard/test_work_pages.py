@@ -268,7 +268,7 @@ def test_selected_runs_are_asked_about_and_changed(app: Mainspring) -> None:
     app.cancel(runs[0])
     client = Client(DashboardApp(app))
     asked = client.get("/runs/bulk/cancel?" + "&".join(f"id={run}" for run in runs)).words
-    assert "3 runs can be cancelled. 1 are left as they are: it is cancelled." in asked
+    assert "3 runs can be cancelled. 1 is cancelled and stays as it is." in asked
     assert client.get("/runs/bulk/cancel").status == 400
     said = client.post("/runs/bulk/cancel", {"ids": " ".join(runs[:3])}, x_part="1").json
     assert said["text"].startswith("2 runs cancelled; 1 left")

@@ -197,13 +197,25 @@ def parameters_text(func: Callable[..., Any], *, annotations: bool = True) -> st
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # some built-ins tell nothing about themselves
         return "(...)"
-    shown = list(signature.parameters.values())
+    shown = [each.replace(annotation=_bare(each.annotation)) for each in signature.parameters.values()]
+    signature = signature.replace(return_annotation=_bare(signature.return_annotation))
     if not annotations:
         signature = signature.replace(return_annotation=signature.empty)
         shown = [each.replace(annotation=each.empty) for each in shown]
     hidden = masked((), {each.name: each.default for each in shown if each.default is not each.empty})[1]
     shown = [each.replace(default=hidden.get(each.name, each.empty)) for each in shown]
     return str(signature.replace(parameters=shown))
+
+
+class _BareText(str):
+    """A text that a signature shows without quotes."""
+
+    __repr__ = str.__str__
+
+
+def _bare(annotation: Any) -> Any:
+    """Return an annotation as people write it; those of a module with postponed evaluation are texts."""
+    return _BareText(annotation) if isinstance(annotation, str) else annotation
 
 
 def without_password(url: str) -> str:

@@ -220,7 +220,7 @@ class DashboardApp:
         going = own_path(request.query_params.get("next", "/"))
         if self._visitors.accounts is None or self._identify is not None:
             return RedirectResponse(f"{_root(request)}{going}", 303)
-        problem, status = "", 200
+        problem, name, status = "", "", 200
         if request.method == "POST":
             form = await _form(request)
             name = form.get("name", "")[:200]
@@ -236,7 +236,7 @@ class DashboardApp:
                     self._visitors.give(request, response, self._visitors.sessions.begin(who.name))
                     return response
                 problem, status = "No account has this name and password.", 401
-        frame = {"theme": self._visitors.theme(request), "problem": problem, "going": going}
+        frame = {"theme": self._visitors.theme(request), "problem": problem, "name": name, "going": going}
         html = self._builder.login(_root(request), frame)
         return self._answer(request, Answer(status, html))
 

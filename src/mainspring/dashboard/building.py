@@ -154,7 +154,9 @@ class Builder:
             name = error.name if isinstance(error, NoSuchThing) else str(error.args[0])
             return 404, "Not found", self._explain_missing(name, error)
         if isinstance(error, OSError):  # StoreUnavailable is one
-            sentence = f"The store at {store_address(self.app)} does not answer: {error}."
+            why = str(error).rstrip(".")
+            named = " does not answer" in why  # most drivers' errors say which store it is
+            sentence = f"{why}." if named else f"The store at {store_address(self.app)} does not answer: {why}."
             return 503, "The store does not answer", Explanation(kind="store", id="", state="down", sentence=sentence)
         if isinstance(error, MainspringError):
             return 409, "That was refused", Explanation(kind="page", id="", state="late", sentence=f"{error}.")
@@ -164,13 +166,11 @@ class Builder:
 
     def _explain_missing(self, name: str, error: Exception) -> Explanation:
         kind = error.kind if isinstance(error, NoSuchThing) else ""
-        if kind == "page":
-            sentence = f"There is no page {name!r} here."
-            return Explanation(kind="page", id=name, state="missed", sentence=sentence)
-        try:
-            return self.app.explain(f"{kind}:{name}" if kind else name)
-        except Exception:
-            return Explanation(kind="unknown", id=name, state="missed", sentence=f"There is no {name!r} here.")
+        with suppress(Exception):
+            if kind in ("", "run", "job", "queue", "node"):
+                return self.app.explain(f"{kind}:{name}" if kind else name)
+        sentence = f"There is no {kind} called {name!r} here."
+        return Explanation(kind="unknown", id=name, state="unknown", sentence=sentence)
 
     def _frame(self, view: View, frame: Mapping[str, Any]) -> dict[str, Any]:
         return {"app_name": self.app.name, "env": self._env, "nav_items": self._nav, **frame}

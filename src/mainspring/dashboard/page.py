@@ -41,7 +41,7 @@ class NoSuchThing(LookupError):
 
 
 class Question(NamedTuple):
-    """The question that an action asks before it acts.
+    """The question that an action asks before it acts; without a `button` there is nothing to do, and it says so.
 
     `typed` is a name to type, for what cannot be undone. `fields` are further inputs, made by the template `template`,
     which gets them as `fields`.

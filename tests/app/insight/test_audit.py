@@ -44,7 +44,8 @@ def test_a_cancelled_run_says_who_cancelled_it(app: Mainspring) -> None:
     assert app.explain("r").sentence.endswith(", before it started.")
     assert "Cancelled by bob, " in app.explain("s").sentence
     assert app.explain("s").sentence.endswith(': "test data"; before it started.')
-    assert re.match(r"Is being stopped since \d+ s by eve: 'too slow'; it runs on", app.explain("u").sentence)
+    stopping = r"Is being stopped: eve asked for it \d+ s ago \('too slow'\); it runs on"
+    assert re.match(stopping, app.explain("u").sentence)
 
 
 @EVERY_STORE

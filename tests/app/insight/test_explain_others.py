@@ -276,7 +276,7 @@ def test_a_queue_is_paused_unserved_waiting_or_flowing(app: Mainspring) -> None:
     )
     announce(app)
     assert said(app, "default").startswith(
-        "[queue waiting] Waiting: 1 node serves queue 'default', and 0 runs of it go"
+        "[queue waiting] Waiting: 1 node serves queue 'default', and none of its runs is running."
     )
     [_] = claim(app.store)
     assert said(app, "default") == (

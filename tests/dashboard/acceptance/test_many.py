@@ -103,7 +103,7 @@ def _cancel_all_that_match(page: Page) -> None:
     page.locator("tbody input[type=checkbox]").first.check()
     page.locator("[data-all]").check()
     page.locator(".bulk button", has_text="Cancel").click()
-    expect(page.locator("main")).to_contain_text("can be cancelled", timeout=LIMIT)
+    expect(page.locator("#dialog")).to_contain_text("can be cancelled", timeout=LIMIT)
     with page.expect_response(lambda answer: answer.request.method == "POST"):  # now it has begun
-        page.locator("main form.ask .row button").click()
+        page.locator("#dialog form.ask .row button").click()
     page.wait_for_url("**/bulk/*")

@@ -135,9 +135,9 @@ def test_runs_are_chosen_counted_and_cancelled_together(page: Page, story: Story
         page.locator(f'tr[data-key="{run}"] input[type=checkbox]').check()
     expect(page.locator("[data-chosen]")).to_have_text("3 selected")
     page.locator(".bulk button", has_text="Cancel").click()
-    expect(page.locator("main")).to_contain_text("3 runs can be cancelled.")
+    expect(page.locator("#dialog")).to_contain_text("3 runs can be cancelled.")
     page.locator("input[name=why]").fill("a wrong month")
-    page.locator("main form.ask .row button").click()
+    page.locator("#dialog form.ask .row button").click()
     expect(page.locator(".toast")).to_contain_text("3 runs cancelled", timeout=LIMIT)
     assert {story.app.get(run).status for run in made} == {Status.CANCELLED}
     assert story.app.audit(kind="run", target=made[0])[0].why == "a wrong month"
@@ -149,8 +149,8 @@ def test_all_that_match_are_changed_and_the_progress_is_shown(page: Page, story:
     page.locator("tbody input[type=checkbox]").first.check()
     page.locator("[data-all]").check()
     page.locator(".bulk button", has_text="Cancel").click()
-    expect(page.locator("main")).to_contain_text("120 runs can be cancelled.")
-    page.locator("main form.ask .row button").click()
+    expect(page.locator("#dialog")).to_contain_text("120 runs can be cancelled.")
+    page.locator("#dialog form.ask .row button").click()
     page.wait_for_url("**/bulk/*")
     expect(page.locator("main")).to_contain_text("120 cancelled; that was all.", timeout=LIMIT)
 

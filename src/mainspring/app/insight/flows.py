@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.insight.flows import FlowGraph, flow_key, graph_of, is_part
+from mainspring.core.insight.flows import FlowGraph, flow_key, flow_state, flow_title, graph_of, is_part
 from mainspring.core.run import FINAL, Run
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound
@@ -22,10 +22,11 @@ MOST_RUNS: Final = 1000
 
 
 class FlowBrief(NamedTuple):
-    """A flow in a list: its key, what its first run is called, and how many of its newest runs stand how."""
+    """A flow in a list: its key, what it is called, and how many of its newest runs stand how."""
 
     key: str
-    name: str
+    title: str
+    state: str
     begun: int
     number: int
     ended: int
@@ -81,7 +82,7 @@ class FlowGraphs:
 
 
 def _brief(key: str, runs: Sequence[Run]) -> FlowBrief:
-    first = min(runs, key=lambda run: (run.created_at, run.id))
     ended = sum(run.status in FINAL for run in runs)
     failed = sum(str(run.status) in ("failed", "broken") for run in runs)
-    return FlowBrief(key, first.name, first.created_at, len(runs), ended, failed, ended < len(runs))
+    begun = min(run.created_at for run in runs)
+    return FlowBrief(key, flow_title(key, runs), flow_state(runs), begun, len(runs), ended, failed, ended < len(runs))

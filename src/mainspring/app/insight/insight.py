@@ -78,7 +78,8 @@ class Insight:
         if found is None and kind is None and name.partition(":")[0] in _KINDS:
             kind, _, rest = name.partition(":")
             found = self._find(gatherer, kind, rest)
-        return found or self._job_without_module(gatherer, name) or self._unknown(gatherer, name)
+            name = rest if found is None else name
+        return found or self._job_without_module(gatherer, name) or self._unknown(gatherer, kind, name)
 
     def _find(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation | None:
         """Explain the first thing with this name."""
@@ -155,7 +156,7 @@ class Insight:
         ]
         return explain_system(told, queues, nodes, broken, others, scene.app)
 
-    def _unknown(self, gatherer: Gatherer, name: str) -> Explanation:
+    def _unknown(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation:
         scene = gatherer.scene()
         jobs, others = gatherer.jobs()
         known = [
@@ -165,7 +166,7 @@ class Insight:
             *(node.name for node in scene.nodes),
         ]
         hint = near(name, known)
-        return explain_unknown(name, hint if "did you mean" in hint else "", KEEP_SECONDS)
+        return explain_unknown(kind, name, hint if "did you mean" in hint else "", KEEP_SECONDS)
 
     def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:
         """Return what happened to a run, in order: each start, and each wait with its length and its cause."""

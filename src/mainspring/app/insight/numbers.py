@@ -170,7 +170,10 @@ class Numbers:
         return figures_of({name: counted.total(name) for name in counted.lines}, known)
 
     def eta(self, run: str | RunHandle[Any] | RunView) -> Eta:
-        """Return when a run should start and end: by its place in the queue, the slots, and how long runs took."""
+        """Return when a run should start and end: by its place in the queue, the slots, and how long runs took.
+
+        Of a run that has taken longer than usual, nobody knows when it ends.
+        """
         run_id = run if isinstance(run, str) else run.id
         record = self._app.store.get_runs([run_id])[0]
         if record is None:
@@ -182,7 +185,7 @@ class Numbers:
             start = self._start(record, usual, now)
         elif record.status is not Status.RUNNING:
             return Eta(self._moment(record.started_at), self._moment(record.finished_at))
-        end = None if start is None or usual is None else max(now, start + usual)
+        end = None if start is None or usual is None or start + usual < now else start + usual
         return Eta(self._moment(start), self._moment(end))
 
     def _usual(self, record: Run) -> int | None:

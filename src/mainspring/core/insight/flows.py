@@ -6,7 +6,9 @@ that come after one another; hooks belong to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,7 +16,10 @@ from mainspring.core.run import FINAL, Call, Run, Status
 from mainspring.core.waiting.flows import flow_of
 from mainspring.core.waiting.followups import is_hook
 
-__all__ = ["FlowGraph", "FlowStep", "flow_key", "graph_of", "is_part"]
+__all__ = ["FlowGraph", "FlowStep", "flow_key", "flow_state", "flow_title", "graph_of", "is_part"]
+
+_MADE_ID: Final = re.compile(r"[0-9a-f]{32}")
+"""How an id begins that nobody has chosen."""
 
 
 class FlowStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,32 @@ class FlowGraph(msgspec.Struct, frozen=True, kw_only=True):
     def goes_on(self) -> bool:
         """Whether anything of it is unfinished."""
         return any(run.status not in FINAL for run in self.runs)
+
+    @property
+    def state(self) -> str:
+        """How it stands, in one word."""
+        return flow_state(self.runs)
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return flow_title(self.key, self.runs)
+
+
+def flow_state(runs: Sequence[Run]) -> str:
+    """Return how a flow stands, in one word: failed, running, waiting, succeeded or cancelled."""
+    statuses = {run.status for run in runs}
+    if statuses & {Status.FAILED, Status.BROKEN}:
+        return "failed"
+    if statuses <= set(FINAL):
+        return "succeeded" if statuses == {Status.SUCCEEDED} else "cancelled"
+    return "running" if Status.RUNNING in statuses else "waiting"
+
+
+def flow_title(key: str, runs: Sequence[Run]) -> str:
+    """Return what a flow is called: the name that somebody gave it, or else that of its first run."""
+    first = min(runs, key=lambda run: (run.created_at, run.id))
+    return key if _MADE_ID.match(key) is None else first.name or key
 
 
 def flow_key(run: Run) -> str:

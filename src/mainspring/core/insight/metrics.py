@@ -105,10 +105,10 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
     def percentile(self, part: float) -> int | None:
         """Return about the length below which this part of all lies; None if there is none.
 
-        It lies in the right bucket; within the bucket, lengths are taken to be spread evenly.
+        It lies in the right bucket; within the bucket, lengths are taken to be spread evenly. A single one is known.
         """
-        if not self.number:
-            return None
+        if self.number <= 1:
+            return self.total if self.number else None
         wanted, seen = part * self.number, 0
         for place, number in enumerate(self.buckets):
             if number and seen + number >= wanted:

@@ -9,7 +9,7 @@ from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.run_view import RunView
 
-__all__ = ["arguments_text", "kind_of", "says", "shown_call", "starts_text", "took_of", "waited_of"]
+__all__ = ["arguments_text", "kind_of", "late_of", "says", "shown_call", "starts_text", "took_of", "waited_of"]
 
 
 def kind_of(run: RunView, now: int) -> str:
@@ -27,11 +27,20 @@ def took_of(run: RunView, now: int) -> float | None:
 
 
 def waited_of(run: RunView, now: int) -> float | None:
-    """Return how many seconds a run waited for its last start after its time, or has waited so far."""
+    """Return how many seconds a run waited for its first start after its time, or waits for its next one so far."""
     record = run.record
     if record.status is Status.PENDING:
         return max(0, now - record.run_at) / 1e6 if record.run_at <= now else None
-    return None if record.started_at is None else max(0, record.started_at - record.run_at) / 1e6
+    return late_of(run)
+
+
+def late_of(run: RunView) -> float | None:
+    """Return how many seconds after its time a run started first: a retry has a time of its own, and is not late."""
+    record = run.record
+    due, began = record.run_at, record.started_at
+    if record.earlier_starts:
+        due, began = record.fire_time or record.created_at, record.earlier_starts[0].started_at
+    return None if began is None else max(0, began - due) / 1e6
 
 
 def starts_text(run: Run) -> str:

@@ -213,9 +213,7 @@ def _running(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
     node, name = scene.node(run.node), run.node or "?"
     left = None if run.lease_until is None else run.lease_until - scene.now
     if run.cancelling:
-        act = scene.act("cancel")
-        since = "" if act is None else f" since {scene.ago(act.at)}"
-        return "running", f"Is being stopped{since}{_cancelled_by(scene)}; it runs on {_node(node, name)}.", ()
+        return "running", f"Is being stopped{_stopped_by(scene)}; it runs on {_node(node, name)}.", ()
     if left is not None and (left < 0 or (node is not None and node.state == "silent")):
         heard = "is gone"
         if node is not None:
@@ -250,9 +248,11 @@ def _progress(run: Run) -> str:
     return f"{words} ({brief(str(text))})" if text else words
 
 
-def _cancelled_by(scene: Scene) -> str:
+def _stopped_by(scene: Scene) -> str:
     act = scene.act("cancel")
-    return "" if act is None else f" by {act.by}{f': {brief(act.why)!r}' if act.why else ''}"
+    if act is None:
+        return ""
+    return f": {act.by} asked for it {scene.ago(act.at)} ago{f' ({brief(act.why)!r})' if act.why else ''}"
 
 
 # -- it has ended --------------------------------------------------------------------------------------------------
@@ -319,6 +319,8 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
     if run.reason == SUPERSEDED:
         why = "a later fire of its job took its place, since its overlap is cancel_other"
         return "cancelled", f"Cancelled{when},{after}: {why}.", actions
+    if run.reason and not run.starts:  # its code cannot have raised anything
+        return "cancelled", f"Cancelled{when},{after}: {brief(run.reason)}.", actions
     if run.reason:
         return "cancelled", f'Cancelled itself{when},{after}: it raised Cancel("{brief(run.reason)}").', actions
     return "cancelled", f"Cancelled{when},{after}; nobody wrote down by whom.", actions

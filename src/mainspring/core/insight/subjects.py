@@ -111,7 +111,8 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     elif not serving:
         state, sentence = "unserved", f"Unserved: no living node serves {place}; it is empty."
     elif queue.waiting:
-        running = f"{several(queue.running, 'run')} of it {'goes' if queue.running == 1 else 'go'} on"
+        number = several(queue.running, "of its runs is", "of its runs are") if queue.running else "none of its runs is"
+        running = f"{number} running"
         if queue.limit is not None and queue.running >= queue.limit:
             running += f", as many as its limit of {queue.limit} allows"
             actions = (f"queues limit {queue.name} {queue.limit + 1}",)
@@ -151,13 +152,17 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     return Explanation(kind="node", id=node.id, state=node.state, sentence=sentence, facts=tuple(facts))
 
 
-def explain_unknown(name: str, hint: str, kept_seconds: float) -> Explanation:
-    """Say that nothing has this name: it may never have existed, or its record is gone."""
-    sentence = (
-        f"There is no run, job, queue or node called {name!r} here{hint or '.'} A run that has ended is kept for "
-        f"{duration(int(kept_seconds * SECOND))} unless its task says otherwise, and a job until its last fire."
-    )
-    actions = ("runs list", "jobs list", "queues list")
+def explain_unknown(kind: str | None, name: str, hint: str, kept_seconds: float) -> Explanation:
+    """Say that nothing, or nothing of this kind, has this name: it may never have existed, or its record is gone."""
+    runs = f"A run that has ended is kept for {duration(int(kept_seconds * SECOND))} unless its task says otherwise"
+    gone = {
+        "run": f"{runs}.",
+        "job": "A job is kept until its last fire.",
+        "queue": "A queue is there once a task names it or a run is put into it.",
+        "node": "A node is there as long as it is heard from.",
+    }.get(kind or "", f"{runs}, and a job until its last fire.")
+    sentence = f"There is no {kind or 'run, job, queue or node'} called {name!r} here{hint or '.'} {gone}"
+    actions = (f"{kind}s list",) if kind else ("runs list", "jobs list", "queues list")
     return Explanation(kind="unknown", id=name, state="unknown", sentence=sentence, actions=actions)
 
 

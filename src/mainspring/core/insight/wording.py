@@ -64,4 +64,4 @@ def held_runs(waiting: int, delayed: int) -> str:
 def brief(text: str) -> str:
     """Return a text in one line, cut at the limit."""
     line = " ".join(text.split())
-    return line if len(line) <= BRIEF else f"{line[: BRIEF - 3]}..."
+    return line if len(line) <= BRIEF else f"{line[: BRIEF - 1]}…"

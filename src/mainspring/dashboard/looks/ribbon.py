@@ -48,7 +48,9 @@ _WORDS: Final = (
 def legend(story: Sequence[Episode]) -> list[tuple[str, str]]:
     """Return what the ribbon's colours mean, as far as they occur."""
     there = {_cls(each) for each in story if each.kind in ("start", "wait", "gap")}
-    return [(cls, words) for cls, words in _WORDS if cls in there]
+    backs_off = any(each.text.startswith("backs off") for each in story)
+    words = {**dict(_WORDS), "rb-off": "backing off" if backs_off else "set for later"}
+    return [(cls, said) for cls, said in words.items() if cls in there]
 
 
 def running_seconds(story: Sequence[Episode], now: datetime) -> float:

@@ -62,7 +62,8 @@ def read(view: View) -> dict[str, Any]:
 def todo(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """List what needs somebody, the most pressing first."""
     told, needs = view.summary.explanation, view.summary.needs
-    rows = [_todo_row(view, part) for part in told.parts[:ROWS_SHOWN]]
+    ordered = sorted(told.parts, key=lambda part: part.state in HEALS_ITSELF)  # what heals itself comes last
+    rows = [_todo_row(view, part) for part in ordered[:ROWS_SHOWN]]
     healing = sum(max(1, len(part.ids)) for part in told.parts if part.state in HEALS_ITSELF)
     return {
         "told": told,
@@ -95,7 +96,8 @@ def _rest(view: View, told: Explanation, healing: int) -> str:
 
 
 def _todo_row(view: View, part: Explanation) -> TodoRow:
-    why = part.sentence.removeprefix(f"{part.state.capitalize()}: ")
+    head = part.state.capitalize()
+    why = part.sentence.removeprefix(f"{head}: ").removeprefix(f"{head}. ")
     why = why.partition(". It fires next")[0].partition(". Its next fire")[0].rstrip(".")
     why = why[:1].lower() + why[1:] if why[1:2].islower() else why
     health = job_board(view).healths.get(part.id) if part.kind == "job" else None

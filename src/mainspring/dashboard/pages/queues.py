@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
@@ -121,7 +123,13 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _told(view: View, row: QueueRow) -> Explanation:
-    return view.explain(row.info, queues=[each.info for each in queue_rows(view)])
+    """Explain a queue by the state that the table shows: it knows the rates, too."""
+    told = view.explain(row.info, queues=[each.info for each in queue_rows(view)])
+    head, _, rest = told.sentence.partition(": ")
+    if row.state in ("growing", "full") and head == "Waiting":
+        why = f"{row.why[:1].lower()}{row.why[1:]}"
+        told = replace(told, sentence=f"{row.state.capitalize()}: {why} {rest[:1].upper()}{rest[1:]}")
+    return told
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +147,7 @@ def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
     )
     names = [name for name in busy if found.total(name).waited.number][:LINES_DRAWN]
     lines = [
-        Series(cut_middle(name, 18), [_p95(each) for each in found.line(name)], f"l{number + 1}")
+        Series(cut_middle(name, 14), [_p95(each) for each in found.line(name)], f"l{number + 1}")
         for number, name in enumerate(names)
     ]
     label = f"How long runs waited, p95 by queue: {', '.join(names) or 'nothing started'}"
@@ -180,8 +188,14 @@ def _wait_cells(view: View, found: MetricSeries, names: Sequence[str]) -> list[t
 def ask_pause(view: View) -> Question:
     """Ask before a queue is paused."""
     queue = queue_of(view)
-    text = f"{several(queue.waiting, 'run')} wait in it and stay there. {several(queue.running, 'run')} of it go on."
+    stays = several(queue.waiting, "run waits in it and stays there", "runs wait in it and stay there")
+    text = f"{stays if queue.waiting else 'Nothing waits in it'}.{_going_on(queue)}"
     return Question(f"Pause the queue “{queue.name}”?", text, "Pause it")
+
+
+def _going_on(queue: QueueInfo) -> str:
+    running = several(queue.running, "run that runs now goes on", "runs that run now go on")
+    return f" {running}." if queue.running else ""
 
 
 def pause(view: View, form: Mapping[str, str]) -> Deed:
@@ -194,7 +208,8 @@ def pause(view: View, form: Mapping[str, str]) -> Deed:
 def ask_resume(view: View) -> Question:
     """Ask before a queue is resumed."""
     queue = queue_of(view)
-    text = f"{several(queue.waiting, 'run')} wait in it and are handed out again."
+    text = several(queue.waiting, "run waits in it and is handed out again", "runs wait in it and are handed out again")
+    text = f"{text if queue.waiting else 'Nothing waits in it'}."
     return Question(f"Resume the queue “{queue.name}”?", text, "Resume it")
 
 
@@ -209,12 +224,14 @@ def ask_purge(view: View) -> Question:
     """Ask before the waiting runs of a queue are cancelled."""
     queue = queue_of(view)
     number = queue.waiting + queue.delayed
+    title = f"Purge the queue “{queue.name}”?"
+    if not number:
+        return Question(title, f"There is nothing to purge: no run waits in it.{_going_on(queue)}", "")
     text = (
         f"{several(number, 'waiting run is', 'waiting runs are')} cancelled, each as if you had cancelled it; their "
-        f"hooks are called. {several(queue.running, 'run that runs now goes', 'runs that run now go')} on. "
-        "This cannot be undone."
+        f"hooks are called.{_going_on(queue)} This cannot be undone."
     )
-    return Question(f"Purge the queue “{queue.name}”?", text, f"Purge {several(number, 'run')}", queue.name, bad=True)
+    return Question(title, text, f"Purge {several(number, 'run')}", queue.name, bad=True)
 
 
 def purge(view: View, form: Mapping[str, str]) -> Deed:

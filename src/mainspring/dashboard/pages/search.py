@@ -18,6 +18,7 @@ _PLACES: Final = (
     ("Timeline", "/timeline", "timeline"),
     ("Runs", "/runs", "runs"),
     ("Failed runs", "/runs?status=failed", "runs"),
+    ("Flows", "/flows", "flows"),
     ("Queues", "/queues", "queues"),
     ("Errors", "/errors", "errors"),
     ("Tasks", "/tasks", "code"),

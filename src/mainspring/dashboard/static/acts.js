@@ -7,7 +7,7 @@ export const toast = (said) => {
   made.className = said.bad ? "toast bad" : "toast";
   const text = document.createElement("span");
   text.textContent = said.text;
-  made.append(text);
+  made.append(document.getElementById(said.bad ? "toast-bad" : "toast-ok").content.cloneNode(true), text);
   const root = document.body.dataset.root;
   if (said.link) {
     const link = document.createElement("a");
@@ -30,7 +30,7 @@ const send = async (url, body) => {
     const answer = await fetch(url, { method: "POST", body, headers: { "x-part": "1" } });
     const said = await answer.json();
     toast(said);
-    if (!said.bad) document.dispatchEvent(new Event("acted"));
+    document.dispatchEvent(new Event("acted")); // also if it was refused: the page shows why
     return said;
   } catch {
     const said = { text: "Nobody answers; nothing is known of it", bad: true };
@@ -45,10 +45,11 @@ const ask = async (url, from) => {
   const dialog = box();
   const made = new DOMParser().parseFromString(await answer.text(), "text/html");
   dialog.replaceChildren(...made.body.childNodes);
+  for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   const title = dialog.querySelector("h2");
   if (title) { title.id = "dialog-title"; dialog.setAttribute("aria-labelledby", "dialog-title"); }
   opener = from;
-  dialog.showModal();
+  if (!dialog.open) dialog.showModal();
   check(dialog);
   (dialog.querySelector("input:not([type=hidden]), select, textarea") || dialog.querySelector("button")).focus();
 };
@@ -79,8 +80,16 @@ export const startActs = () => {
     if (link && !event.ctrlKey && !event.metaKey) { event.preventDefault(); ask(link.href, link); }
     if (event.target.closest("dialog [data-close]")) { event.preventDefault(); event.target.closest("dialog").close(); }
   });
+  document.addEventListener("change", (event) => {
+    const form = event.target.matches("dialog [data-again]") && event.target.form; // the numbers depend on it
+    if (form) ask(`${form.action}?${new URLSearchParams(new FormData(form))}`, opener);
+  });
   document.addEventListener("input", (event) => { const form = event.target.closest("form.ask"); if (form) { check(form); foresee(form); } });
   document.addEventListener("submit", async (event) => {
+    if (event.target.matches("#bulk")) { // not by `.id`: its boxes are named so
+      event.preventDefault();
+      ask(`${event.submitter.getAttribute("formaction")}?${new URLSearchParams(new FormData(event.target))}`, event.submitter);
+    }
     const form = event.target.closest("[data-act]");
     if (!form) return;
     event.preventDefault();
@@ -93,6 +102,8 @@ export const startActs = () => {
     const dialog = form.closest("dialog");
     if (said.bad) return;
     if (dialog) dialog.close();
+    document.dispatchEvent(new Event("clear-chosen"));
+    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
     if (said.go) location.href = document.body.dataset.root + said.go;
   });
   box().addEventListener("close", () => { opener?.isConnected && opener.focus(); opener = null; });

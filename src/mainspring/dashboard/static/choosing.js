@@ -4,9 +4,8 @@ const page = () => document.querySelector("[data-do=select-page]");
 
 const count = () => {
   const all = boxes(), chosen = all.filter((box) => box.checked).length;
-  for (const box of all) box.closest("tr").toggleAttribute("aria-selected", box.checked);
-  const words = document.querySelector("[data-chosen]"), whole = document.querySelector("[data-all]");
-  if (words) words.textContent = whole?.checked ? "All that match" : chosen ? `${chosen} selected` : "Select runs";
+  const words = document.querySelector("[data-chosen]");
+  if (words) words.textContent = chosen ? `${chosen} selected` : "Select runs";
   if (page()) { page().checked = chosen > 0 && chosen === all.length; page().indeterminate = chosen > 0 && chosen < all.length; }
 };
 
@@ -26,5 +25,5 @@ export const startChoosing = () => {
     if (event.target.closest("[form], [data-all], [data-do=select-page]")) count();
   });
   document.addEventListener("input", (event) => { if (event.target.matches("input[list]")) offer(event.target); });
-  document.addEventListener("clear-chosen", () => { for (const box of boxes()) box.checked = false; count(); });
+  document.addEventListener("clear-chosen", () => { for (const box of document.querySelectorAll("input[form=bulk], [data-all]")) box.checked = false; count(); });
 };

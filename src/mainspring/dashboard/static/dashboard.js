@@ -1,6 +1,6 @@
 // Everything works without this script; it adds what is live, keys, dialogs and tooltips.
 import { startLive, hold, isHeld } from "./live.js";
-import { startActs } from "./acts.js";
+import { startActs, toast } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startTicks } from "./ticks.js";
 import { startChoosing } from "./choosing.js";
@@ -38,7 +38,7 @@ document.addEventListener("click", (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy).then(() => {
     const label = copy.querySelector("span");
-    if (!label) return;
+    if (!label) { toast({ text: "Copied" }); return; }
     const before = label.textContent;
     label.textContent = "Copied";
     setTimeout(() => { label.textContent = before; }, 1500);

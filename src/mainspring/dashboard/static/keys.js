@@ -80,6 +80,8 @@ export const startKeys = () => {
     if (event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select")) return;
     if (localStorage.getItem(OFF) === "1" && event.key.length === 1) return;
+    const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
+    if (menu) { menu.open = false; menu.querySelector("summary").focus(); return; }
     if (led === "g" && goes[event.key]) { led = ""; location.href = document.body.dataset.root + goes[event.key]; return; }
     led = event.key;
     if (event.key === "Enter" && event.target.closest("a, button, summary")) return;

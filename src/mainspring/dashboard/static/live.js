@@ -24,7 +24,7 @@ const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName ==
 const patch = (from, to) => {
   if (from.nodeType !== 1) { if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue; return; }
   if (from.matches("time[data-tick]") && from.dataset.at === to.dataset.at) return;
-  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && name !== "open" && name !== "aria-selected") from.removeAttribute(name);
+  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   if (from.matches("input, textarea, select")) return; // what a person typed or ticked stays
   children(from, to);

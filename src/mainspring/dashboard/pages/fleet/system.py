@@ -68,7 +68,7 @@ def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
     return {
         "where": without_password(app.url) if isinstance(app.url, str) else repr(app.url),
         "size": "" if figures.size is None else _bytes(figures.size),
-        "latency": f"{figures.latency * 1000:.1f} ms",
+        "latency": f"{figures.latency * 1000:.1f} ms" if figures.latency >= 0.0001 else "less than 0.1 ms",
         "counters": [(name, counters[name]) for name in _COUNTERS if name in counters],
     }
 
@@ -110,7 +110,13 @@ def _shown(entries: list[AuditEntry]) -> list[tuple[AuditEntry, str]]:
 
 def _details(details: Mapping[str, Any]) -> str:
     shown = masked((), details)[1]
-    return ", ".join(f"{name}={value!r}" for name, value in shown.items() if name != "began")[:300]
+    return "; ".join(f"{name}: {_words(value)}" for name, value in shown.items() if name != "began")[:300]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else repr(value)
 
 
 # -- marks -----------------------------------------------------------------------------------------------------------

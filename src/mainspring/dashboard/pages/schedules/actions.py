@@ -169,9 +169,11 @@ def ask_backfill(view: View) -> Question:
     text = "Past fires that have no run are run now, one after another, oldest first."
     known = 0 if found is None else len(found.known)
     note = problem or f"{several(len(fires), 'fire')} would run; {several(known, 'fire')} had a run."
+    if not fires and not problem:
+        note = f"There is nothing to run: {several(known, 'fire')} had a run." if known else "No fire was due then."
     fields = {"since": since, "until": until, "fires": fires[:20], "more": max(0, len(fires) - 20)}
     return Question(
-        f"Backfill “{job.id}”?", text, f"Run {several(len(fires), 'fire')}", note=note,
+        f"Backfill “{job.id}”?", text, f"Run {several(len(fires), 'fire')}" if fires else "", note=note,
         template="fields_backfill.html", fields=fields,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from msgspec.structs import replace
 
 from mainspring.core.insight.explanation import Fact
+from mainspring.core.insight.run_texts import late_of
 from mainspring.core.insight.wording import duration, several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
@@ -41,10 +42,11 @@ STEP_SHARE: Final = 0.2
 
 
 class FiredRow(NamedTuple):
-    """A run of the table, or a number of folded successes."""
+    """A run of the table and by how many seconds it started late, or a number of folded successes."""
 
     run: RunView | None
     folded: int = 0
+    late: float | None = None
 
 
 def read(view: View) -> dict[str, Any]:
@@ -148,6 +150,8 @@ def _percentiles(ordered: Sequence[float]) -> str:
 def _chart(view: View, runs: Sequence[RunView]) -> Markup:
     steps, longest = [], 0.0
     day = ""
+    times = [run.record.fire_time or run.record.created_at for run in runs]
+    hourly = bool(times) and times[-1] - times[0] < 4 * 86_400 * SECOND  # days alone would all be the same
     for number, run in enumerate(runs):
         at = run.record.fire_time or run.record.created_at
         moment = view.times.local(at)
@@ -156,7 +160,7 @@ def _chart(view: View, runs: Sequence[RunView]) -> Markup:
         word = str(run.status)
         how = f"{word} in {took(int((run.duration or 0) * SECOND))}" if run.duration is not None else word
         error = f": {run.errors[-1].type}" if run.errors and run.status is Status.FAILED else ""
-        text, label = f"{moment:%-d %b}", ""
+        text, label = f"{moment:%a %H:%M}" if hourly else f"{moment:%-d %b}", ""
         if text != day and number % 12 == 6:
             label = day = text
         bad = float(run.status in (Status.FAILED, Status.BROKEN, Status.MISSED))
@@ -196,7 +200,7 @@ def runs(view: View, data: dict[str, Any]) -> dict[str, Any]:
     for run in data["runs"]:
         same = same + 1 if run.status is Status.SUCCEEDED else 0
         if same <= FOLD_FROM:
-            rows.append(FiredRow(run))
+            rows.append(FiredRow(run, late=late_of(run)))
         elif same == FOLD_FROM + 1:
             rows.append(FiredRow(None, 1))
         else:

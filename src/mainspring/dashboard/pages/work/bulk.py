@@ -38,7 +38,7 @@ def _ids(values: list[str]) -> list[str]:
 
 def ask(verb: str, view: View) -> Question:
     """Say how many runs would be changed, and how many not, and why."""
-    done, text = VERBS[verb].done, view.text("match")
+    done, text, ids = VERBS[verb].done, view.text("match"), list[str]()
     if text:
         trial = view.app.apply(verb, text, trial=True, **_placeholders(verb))
         ended = trial.wait(TRIAL_SECONDS)
@@ -52,14 +52,25 @@ def ask(verb: str, view: View) -> Question:
             raise BadParameter("no run is selected; tick some, or tick all that match")
         number, left = _counted(view, verb, ids)
         so_far, limit, fields = "", "", {"match": "", "ids": " ".join(ids)}
-    others = "; ".join(f"{count:,} are left as they are: {reason}" for reason, count in left.most_common(4))
-    sentence = f"{several(number, 'run')}{so_far} can be {done}. {others}{'.' if others else ''}".strip()
+    able = f"{several(number, 'run')}{so_far}" if number else "No run"
+    others = "".join(f" {_left(reason, count)}." for reason, count in left.most_common(4))
+    sentence = f"{able} can be {done}.{others}"
     typed = _TYPED if verb == "delete" and (number > DELETE_UNTYPED or so_far) else ""
-    title = f"{verb.capitalize()} {'all that match' if text else several(number, 'run')}?"
-    button = f"{verb.capitalize()} {number:,}{'+' if so_far else ''}"
+    title = f"{verb.capitalize()} {'all that match' if text else several(number or len(ids), 'run')}?"
+    button = f"{verb.capitalize()} {number:,}{'+' if so_far else ''}" if number or so_far else ""
+    if not button:
+        return Question(title, sentence, "")
     return Question(
         title, sentence, button, typed, limit, "bulk_fields.html", {"verb": verb, **fields}, verb == "delete"
     )
+
+
+def _left(reason: str, count: int) -> str:
+    """Say of some runs that they are not changed: `it is failed` is the reason of each."""
+    one = count == 1
+    if reason.startswith("it is "):
+        return f"{count:,} {'is' if one else 'are'} {reason[6:]} and {'stays as it is' if one else 'stay as they are'}"
+    return f"{count:,} {'is left as it is' if one else 'are left as they are'}: {reason}"
 
 
 def _placeholders(verb: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def read(view: View) -> dict[str, Any]:
     """Read the flows among the newest runs."""
     found, complete = view.cached("flows", 2.0, view.app.flow_graphs)
     wanted = view.text("q", most=200)
-    rows = [each for each in found if wanted.lower() in f"{each.key} {each.name}".lower()]
+    rows = [each for each in found if wanted.lower() in f"{each.key} {each.title}".lower()]
     return {
         "rows": rows[:MOST_FLOWS],
         "found": len(rows),
@@ -72,11 +72,11 @@ def read_one(view: View) -> dict[str, Any]:
     rows = [_row(view, step, flow, usual, step.id in hot) for step in flow.steps]
     runs = flow.runs
     return {
-        "title": flow.key,
+        "title": flow.title,
         "flow": flow,
         "rows": rows[:MOST_STEPS_SHOWN],
         "number": len(rows),
-        "state": _state(flow),
+        "state": flow.state,
         "sentence": _sentence(flow, rows, ends, view),
         "facts": _facts(flow, rows),
         "begun": min(run.created_at for run in runs),
@@ -179,14 +179,6 @@ def _folded(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     order = {node.id: number for number, node in enumerate(nodes)}
     found.sort(key=lambda node: order[node.id])
     return [node._replace(after=tuple(dict.fromkeys(names.get(each, each) for each in node.after))) for node in found]
-
-
-def _state(flow: FlowGraph) -> str:
-    if flow.failed:
-        return "failed"
-    if not flow.goes_on:
-        return "succeeded" if flow.done == len(flow.steps) else "cancelled"
-    return "running" if any(run.status is Status.RUNNING for run in flow.runs) else "waiting"
 
 
 def _sentence(flow: FlowGraph, rows: Sequence[StepRow], ends: int | None, view: View) -> str:

@@ -88,9 +88,14 @@ def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
     return {
         "story": [(each, _episode_mark(each), *_parted(each)) for each in story],
         "ribbon": ribbon(story, view.times),
-        "note": f"{view.times.seconds(whole)}, of which {view.times.seconds(running_seconds(story, now))} running",
+        "note": _lasted(view, whole, running_seconds(story, now), data["ended"]),
         "legend": legend(story),
     }
+
+
+def _lasted(view: View, whole: float, running: float, ended: bool) -> str:
+    text = f"{view.times.seconds(whole)}{'' if ended else ' so far'}"
+    return f"{text}, of which {view.times.seconds(running)} running" if running and running < whole else text
 
 
 def _parted(episode: Episode) -> tuple[str, str, str]:
@@ -99,7 +104,7 @@ def _parted(episode: Episode) -> tuple[str, str, str]:
     if episode.kind == "start" and episode.number is not None:
         bold, where = f"Start {episode.number}", f" on {episode.node}" if episode.node else ""
         how, _, length = text.removeprefix(f"{bold}{where}: ").rpartition(", ")
-        return bold, f"{where}, {length}" if how else where, how or length
+        return bold, f"{where}, {length}" if how else where, "" if how == "runs" else how or length
     if episode.kind == "wait" and ", " in text:
         words, _, length = text.rpartition(", ")
         return length, f" {words[:1].lower()}{words[1:]}".replace(" backs off", " backing off"), ""
@@ -250,11 +255,19 @@ def retry(view: View, form: Mapping[str, str]) -> Deed:
     """Send a run back, at once or later."""
     run = _found(view)
     if run.status not in RETRYABLE:
-        raise BadParameter(
-            f"{_name(run)} is {run_row(view.app, run, view.now).kind} by now, so there is nothing to retry"
-        )
+        raise BadParameter(_overtaken(view, run, "retry", "retried"))
     view.app.retry(run.id, at=_later(form))
     return Deed(f"{_name(run)} was sent back", link=view.of("run", run.id), undo=view.act("run.cancel", id=run.id).url)
+
+
+def _overtaken(view: View, run: RunView, verb: str, done: str) -> str:
+    """Say why a run cannot be changed any more: somebody was quicker, or it has gone on by itself."""
+    kind = run_row(view.app, run, view.now).kind
+    acts = view.app.audit(kind="run", target=run.id, limit=5)
+    act = next((each for each in acts if each.verb == verb), None)
+    if act is None:
+        return f"{_name(run)} is {kind} by now, so it cannot be {done}"
+    return f"{_name(run)} was already {done} by {act.by}, {view.times.text(to_us(act.at))}; it is {kind} now"
 
 
 def _later(form: Mapping[str, str]) -> timedelta | None:
@@ -278,7 +291,7 @@ def cancel(view: View, form: Mapping[str, str]) -> Deed:
     """Cancel a run that waits, or stop one that runs."""
     run = _found(view)
     if not view.app.cancel(run.id):
-        raise BadParameter(f"{_name(run)} has ended already: it is {_found(view).status}")
+        raise BadParameter(_overtaken(view, _found(view), "cancel", "cancelled"))
     if run.status is Status.RUNNING:
         return Deed(f"{_name(run)} is being stopped", link=view.of("run", run.id))
     return Deed(f"{_name(run)} was cancelled", link=view.of("run", run.id), undo=view.act("run.retry", id=run.id).url)

@@ -1,0 +1,163 @@
+"""What a page says is so: its words agree with one another, and with the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.core.insight.metrics import Spread
+from mainspring.core.instants import SECOND
+from mainspring.core.redaction import parameters_text
+from mainspring.dashboard import Accounts, DashboardApp, hash_password
+from mainspring.dashboard.building import Builder, ViewKey
+from mainspring.dashboard.roles import Role
+from mainspring.errors import StoreUnavailable
+from tests.dashboard.client import Client
+from tests.dashboard.shop import make_shop, seed, seed_flow
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mainspring]:
+    app = make_shop(f"sqlite:///{tmp_path_factory.mktemp('facts')}/shop.db")
+    seed(app)
+    seed_flow(app)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def look(shop: Mainspring) -> Client:
+    return Client(DashboardApp(shop))
+
+
+def test_a_retried_run_is_late_by_its_first_start_only(look: Client) -> None:
+    late = re.findall(r"failed \w{3} \d+ \w{3}, \d\d:\d\d ([\d.]+ \w+)", look.get("/jobs/reconcile-stripe").words)
+    assert late == ["1.0 s"] * 5
+    assert "31 s" not in look.get("/runs?job=reconcile-stripe&status=failed").words
+
+
+def test_a_flow_has_one_name_and_one_state_in_the_list_and_on_its_page(look: Client) -> None:
+    own = look.get("/flows/import%207")
+    assert "waiting import 7 0 of 9" in look.get("/flows").words
+    assert "<h1>import 7</h1>" in own.text
+    assert "Waits for 9 of 9 steps" in own.words
+
+
+def test_the_store_has_counted_what_the_shop_did(look: Client, shop: Mainspring) -> None:
+    assert shop.counters()["failed"] == shop.count(status="failed")
+    assert f"Succeeded, ever {shop.count(status='succeeded'):,}" in look.get("/system").words
+
+
+def test_a_queue_is_growing_in_the_list_and_on_its_page(look: Client) -> None:
+    assert "growing media More comes in than leaves" in look.get("/queues").words
+    assert "Growing: more comes in than leaves" in look.get("/queues/media").words
+
+
+def test_what_heals_itself_comes_last(look: Client) -> None:
+    words = look.get("/").words
+    assert words.index("Queue exports is unserved") < words.index("Job supplier-sync is late")
+    assert words.index("Failed : 1 run of shop.carts:expire") < words.index("Job supplier-sync is late")
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/runs/nope", "There is no run called 'nope' here. A run that has ended is kept for 7 d"),
+        ("/jobs/nope", "There is no job called 'nope' here. A job is kept until its last fire."),
+        ("/queues/nope", "There is no queue called 'nope' here. A queue is there once"),
+        ("/nodes/nope", "There is no node called 'nope' here. A node is there as long as it is heard from."),
+        ("/flows/nope", "There is no flow called 'nope' here."),
+        ("/tasks/nope", "There is no task called 'nope' here."),
+    ],
+)
+def test_a_page_of_nothing_names_the_kind_and_leads_to_the_others(look: Client, path: str, sentence: str) -> None:
+    answer = look.get(path)
+    assert answer.status == 404
+    assert sentence in answer.words
+    assert "Try again" not in answer.words
+    assert "Copy command" not in answer.words
+
+
+def test_a_store_that_does_not_answer_is_named_once(shop: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise StoreUnavailable("Redis at localhost:6999/0 does not answer: Connection refused.")
+
+    monkeypatch.setattr(shop.store, "beat", fail)
+    said = Builder(shop, "", "x").live(ViewKey("/", Role.VIEW, "", "")).problem
+    assert said == "Redis at localhost:6999/0 does not answer: Connection refused."
+
+
+def test_a_run_that_never_started_has_raised_nothing(look: Client) -> None:
+    words = look.get("/runs/cancelled01").words
+    assert "before it started: wrong preset." in words
+    assert "raised" not in words
+
+
+def test_a_run_that_waits_is_not_said_to_run_for_no_time(look: Client) -> None:
+    assert "of which 0 ms" not in look.get("/runs/export03").words
+    assert "set for later" in look.get("/runs/later01").words
+    assert "backing off" not in look.get("/runs/later01").words
+
+
+def test_a_run_that_runs_longer_than_usual_is_not_said_to_end_now(look: Client) -> None:
+    words = look.get("/runs/running02").words
+    assert "should end about" not in words
+    assert "running, 71 %" in words
+
+
+def test_what_somebody_else_did_first_is_said_with_the_name(shop: Mainspring) -> None:
+    client = Client(DashboardApp(shop))
+    with shop.acting("eve"):
+        shop.retry("loose0040")
+    answer = client.post("/runs/loose0040/retry", x_part="1")
+    assert answer.status == 400
+    assert re.match(r"thumbs was already retried by eve, \d\d:\d\d:\d\d; it is waiting now", answer.json["text"])
+
+
+def test_nothing_is_offered_where_there_is_nothing_to_do(look: Client) -> None:
+    backfill = look.get("/jobs/nightly-backup/backfill")
+    assert "There is nothing to run: 1 fire had a run." in backfill.words
+    assert "Run 0 fires" not in backfill.words
+    moved = look.get("/runs/bulk/move?id=loose0000")
+    assert "No run can be moved. 1 is failed and stays as it is." in moved.words
+    assert "Move 0" not in moved.words
+    purge = look.get("/queues/mail/purge")
+    assert "There is nothing to purge" in purge.words
+    assert "Type" not in purge.words
+
+
+def test_the_audit_reads_as_words(look: Client) -> None:
+    words = look.get("/system/audit").words
+    assert "modify job fields: misfire_grace_time, timeout" in words
+    assert "mark text: deploy 2026.10.24-2" in words
+
+
+def test_the_chart_of_a_frequent_job_names_hours(look: Client) -> None:
+    assert len(re.findall(r"<text[^>]*>\w{3} \d\d:\d\d</text>", look.get("/jobs/reconcile-stripe").text)) >= 3
+
+
+def test_a_viewer_is_not_sent_to_forms(shop: Mainspring) -> None:
+    accounts = Accounts({"vera": ("view", hash_password("secret"))})
+    client = Client(DashboardApp(shop, accounts=accounts))
+    found = re.search(r'name="csrf" value="([^"]+)"', client.get("/login").text)
+    assert found is not None
+    form = {"name": "vera", "password": "wrong", "csrf": found[1]}
+    refused = client.post("/login", form, csrf=False)
+    assert 'value="vera"' in refused.text
+    client.post("/login", {**form, "password": "secret"}, csrf=False)
+    for path, label in (("/jobs", "Add job"), ("/runs", "Enqueue"), ("/jobs/fx-rates", "Edit")):
+        assert f'disabled title="{label}: needs the role “operate”"' in client.get(path).text
+
+
+def test_a_single_length_is_its_own_percentile() -> None:
+    assert Spread(1, 76 * SECOND).percentile(0.95) == 76 * SECOND
+
+
+def test_a_parameter_is_shown_without_the_quotes_of_its_annotation() -> None:
+    def function(order: int, api_key: str = "secret") -> None: ...
+
+    assert parameters_text(function) == "(order: int, api_key: str = ***) -> None"
