@@ -144,7 +144,7 @@ class ClaimingTx(StoreTx):
         """Wake those who listen."""
         connection = self.cursor.connection
         if isinstance(connection, TimedConnection) and connection.is_plain:
-            connection.change(_NOTIFY, [channel.encode(), sender.encode()], (1, 1))
+            connection.call(_NOTIFY, [channel.encode(), sender.encode()], (1, 1))
         else:
             self.cursor.execute(_NOTIFY, [channel, sender])
 

@@ -59,17 +59,18 @@ class TimedConnection(psycopg.Connection[Any]):
 
     @property
     def is_plain(self) -> bool:
-        """Whether `change` may be called: text is UTF-8, statements may be prepared, each one commits by itself."""
+        """Whether `call` may be used: text is UTF-8, statements may be prepared, each one commits by itself."""
         if self._is_plain is None:
             encoding = self.pgconn.parameter_status(b"client_encoding")
             self._is_plain = encoding == _UTF8 and self.prepare_threshold is not None and hasattr(select, "poll")
         return self._is_plain and self.autocommit
 
     def change(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> int:
-        """Execute a statement whose rows nobody reads; return how many rows it changed.
+        """Execute a statement that returns no rows; return how many rows it changed."""
+        return self.call(statement, params, formats).command_tuples or 0
 
-        It has `%b` for each parameter. Numbers come as text (0), texts and bytes as themselves (1).
-        """
+    def call(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> PGresult:
+        """Execute a statement with `%b` for each parameter: numbers as text (0), texts and bytes as they are (1)."""
         if self._known_statements is None:
             self._known_statements, self._poller = {}, select.poll()
             self._poller.register(self.pgconn.socket, select.POLLIN)
@@ -80,7 +81,7 @@ class TimedConnection(psycopg.Connection[Any]):
             self._answer()
             self._known_statements[statement] = name
         self.pgconn.send_query_prepared(name, params, formats)
-        return self._answer().command_tuples or 0
+        return self._answer()
 
     def _answer(self) -> PGresult:
         """Return the answer to the statement that was sent; raise if it failed, or if none comes."""
