@@ -96,7 +96,7 @@ def test_a_group_without_a_verb_lists_and_an_unknown_verb_is_answered_with_the_n
 
 @pytest.mark.parametrize(
     "verb",
-    [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"], ["doctor"], ["simulate"], ["dashboard"]],
+    [["runs", "list"], ["status"], ["explain"], ["jobs", "list"], ["top"], ["simulate"], ["dashboard"]],
     ids=lambda verb: " ".join(verb),
 )
 def test_to_look_at_a_database_whose_key_is_gone_makes_no_other_key(verb: list[str], tmp_path: Path) -> None:
@@ -110,6 +110,17 @@ def test_to_look_at_a_database_whose_key_is_gone_makes_no_other_key(verb: list[s
     assert "its key file" in text
     assert "put it back, or set MAINSPRING_SECRET_KEY" in text
     assert not key.exists()
+
+
+def test_the_doctor_of_a_database_whose_key_is_gone_says_so_and_makes_no_other_key(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job(print, "interval", hours=1, id="hourly")
+    (tmp_path / "jobs.db.key").unlink()
+    _, text = call("doctor", "--app", url)
+    assert "its key file" in text
+    assert "put it back, or set MAINSPRING_SECRET_KEY" in text
+    assert not (tmp_path / "jobs.db.key").exists()
 
 
 def test_a_worker_needs_code() -> None:

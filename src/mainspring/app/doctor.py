@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import tzinfo
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -103,10 +104,8 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
-    if app.absent_key is not None:  # to go on would make another key
-        text = f"the database is there, and its key file {app.absent_key} is not"
-        finding = Finding(Mark.PROBLEM, "key", text, f"put it back, or set {KEY_VARIABLE} to the key of the app")
-        return Diagnosis(where, "unknown", (finding,))
+    if (absent_key := app.absent_key) is not None:
+        app.make_no_key_file()
     level, findings, reachable = "unknown", list[Finding](), True
     try:
         store = app.store
@@ -114,7 +113,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         level = health.level
         findings += _health(where, health, require or app.require)
         findings += _clock(store)
-        findings += _key(app)
+        findings += _key(app, absent_key)
         now, path = store.beat(), path or _path(app, code)
         nodes = [node.seen_at(now, app.lease) for node in store.nodes()]
         findings += _nodes(nodes, now, app.lease)
@@ -169,8 +168,11 @@ def _clock(store: JobStore) -> Iterator[Finding]:
     )
 
 
-def _key(app: Mainspring) -> Iterator[Finding]:
-    if app.codec.signed or app.store.volatile:
+def _key(app: Mainspring, absent: Path | None) -> Iterator[Finding]:
+    if absent is not None:
+        text, advice = f"the database is there, and its key file {absent} is not", f"put it back, or set {KEY_VARIABLE}"
+        yield Finding(Mark.WARNING, "key", text, f"{advice} to the key of the app")
+    elif app.codec.signed or app.store.volatile:
         yield Finding(Mark.OK, "key", "stored records are signed")
     else:
         yield Finding(

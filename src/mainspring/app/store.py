@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
@@ -146,6 +147,10 @@ class AppStore:
     def absent_key(self) -> Path | None:
         """The key file that is gone from beside the SQLite database, if the app has no other key."""
         return absent_key_file(self.keys, self.url)
+
+    def make_no_key_file(self) -> None:
+        """Use a key that nobody keeps, for whoever only looks at a database whose key file is gone."""
+        self.keys = secrets.token_hex(16)
 
     @property
     def may_import(self) -> bool:
