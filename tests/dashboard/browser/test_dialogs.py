@@ -17,7 +17,7 @@ from tests.dashboard.browser.conftest import LIMIT
 LONG = "x" * 900
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def address(shop: Mainspring) -> Iterator[str]:
     """A dashboard without an environment: what can be undone is done at once."""
     server = DashboardServer(DashboardApp(shop), port=0)
