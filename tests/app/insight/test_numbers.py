@@ -16,6 +16,7 @@ from mainspring.core.instants import SECOND
 from mainspring.jobstores.values import NodeInfo, word_seconds
 from mainspring.node.heartbeat import describe
 from tests.app.kit import LIMIT, LOCAL, Gate, MakeApp
+from tests.waiting import until
 
 
 def torn(order: int, token: str = "") -> None:
@@ -202,7 +203,13 @@ def test_errors_are_counted_after_their_runs_are_gone(app: Mainspring) -> None:
     runs = [app.enqueue(torn, number) for number in (1, 2, 3)]
     app.wait(runs, LIMIT)
     assert app.node is not None
-    app.node.links["default"].hand_over_sums()
+    link = app.node.links["default"]
+
+    def counted() -> bool:  # a moment after the end of a run is stored
+        link.hand_over_sums()
+        return sum(group.count for group in app.errors().groups) == 3
+
+    until(counted)
     key = app.errors().groups[0].key
     for run in runs:
         app.delete(run.id)
