@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
 from mainspring.core.insight.flows import FlowGraph, flow_key, graph_of, is_part
-from mainspring.core.run import FINAL, Run
+from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import RunQuery
@@ -31,6 +31,8 @@ class FlowBrief(NamedTuple):
     ended: int
     failed: int
     goes_on: bool
+    runs_now: bool = False
+    """Whether a step of it runs at this moment."""
 
 
 class FlowGraphs:
@@ -84,4 +86,13 @@ def _brief(key: str, runs: Sequence[Run]) -> FlowBrief:
     first = min(runs, key=lambda run: (run.created_at, run.id))
     ended = sum(run.status in FINAL for run in runs)
     failed = sum(str(run.status) in ("failed", "broken") for run in runs)
-    return FlowBrief(key, first.name, first.created_at, len(runs), ended, failed, ended < len(runs))
+    return FlowBrief(
+        key,
+        first.name,
+        first.created_at,
+        len(runs),
+        ended,
+        failed,
+        ended < len(runs),
+        any(run.status is Status.RUNNING for run in runs),
+    )

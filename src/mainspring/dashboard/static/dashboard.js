@@ -7,6 +7,8 @@ import { startChoosing } from "./choosing.js";
 import { startBrush } from "./brush.js";
 
 const root = document.documentElement;
+const narrow = document.body.dataset.phone;
+if (narrow && matchMedia("(max-width: 820px)").matches) location.replace(`?${narrow}`);
 const path = document.body.dataset.root || "/";
 const keep = (name, value) => {
   const age = value ? 31536000 : 0;
