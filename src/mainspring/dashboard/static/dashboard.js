@@ -25,9 +25,9 @@ const turn = () => {
 
 const zones = () => {
   const mine = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const order = ["", mine, "UTC"];
+  const order = [...new Set(["", mine, "UTC"])];
   const now = decodeURIComponent((document.cookie.match(/mainspring_zone=([^;]*)/) || [])[1] || "");
-  keep("zone", order[(order.indexOf(now) + 1) % 3]);
+  keep("zone", order[(order.indexOf(now) + 1) % order.length]);
   location.reload();
 };
 
