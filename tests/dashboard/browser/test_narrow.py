@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from mainspring import Mainspring
 from mainspring.core.instants import SECOND
@@ -17,7 +17,7 @@ from mainspring.jobstores.values import NodeInfo
 from tests.dashboard.browser.test_looks import sticking_out
 from tests.dashboard.shop import KEY
 
-PHONE = {"width": 390, "height": 844}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 FINGER = 38
 
 
@@ -216,6 +216,42 @@ def test_a_long_log_has_a_box_of_its_own_and_opens_at_its_end(page: Page, crowd:
     assert last["y"] + last["height"] <= box["y"] + box["height"] + 12
     page.goto(f"{crowd}/runs/long?log=all")
     assert page.locator(".log li").count() == 1000
+
+
+def test_a_log_follows_its_end_unless_somebody_reads_further_up(page: Page, crowd: str) -> None:
+    nothing_else = re.compile(r"/live(/regions)?\?")
+    page.route(nothing_else, lambda route: route.abort())
+    page.goto(f"{crowd}/runs/long")
+    seen = page.evaluate(
+        """async () => {
+          const { patchForTests } = await import(document.querySelector('script[type=module]').src)
+          const region = document.querySelector('[data-live=log]'), box = document.querySelector('.tail')
+          const more = (text) => {
+            const log = new DOMParser().parseFromString(region.innerHTML, 'text/html')
+            for (let n = 0; n < 40; n++) {
+              const line = log.querySelector('.log li').cloneNode(true)
+              line.lastElementChild.textContent = `${text} ${n}`
+              log.querySelector('.log').append(line)
+            }
+            patchForTests('log', log.body.innerHTML, text)
+          }
+          const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))
+          const atEnd = () => box.getBoundingClientRect().bottom - document.querySelector('.log li:last-child')
+            .getBoundingClientRect().bottom
+          more('first')
+          await frame()
+          const end = atEnd()
+          box.scrollTop = -300
+          await frame()
+          const middle = box.getBoundingClientRect().top + 100, x = box.getBoundingClientRect().left + 200
+          const read = () => document.elementFromPoint(x, middle).closest('li').textContent
+          const before = read()
+          more('second')
+          await frame()
+          return [end, before, read()] }"""
+    )
+    assert abs(seen[0]) < 20
+    assert seen[1] == seen[2]
 
 
 # -- fingers ---------------------------------------------------------------------------------------------------------
