@@ -167,6 +167,8 @@ class DashboardApp:
         if who is None:
             return self._to_login(request)
         key, frame = self._key(request, who.role), self._frame(request, who)
+        if page.phone and not request.url.query and _is_phone(request):
+            return RedirectResponse(f"{key.root}{key.here}?{page.phone}", 303)
         if not who.role.covers(page.role):
             error = PermissionError(f"this page needs the role {page.role}")
             return self._answer(request, await asyncio.to_thread(self._builder.problem, key, error, frame))
@@ -334,6 +336,12 @@ class DashboardApp:
 
 def _root(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _is_phone(request: Request) -> bool:
+    """Return True if the browser says that it is on a phone; our script knows other narrow screens."""
+    headers = request.headers
+    return headers.get("sec-ch-ua-mobile") == "?1" or "Mobi" in headers.get("user-agent", "")
 
 
 async def _form(request: Request) -> dict[str, str]:

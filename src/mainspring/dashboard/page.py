@@ -104,6 +104,8 @@ class Page:
     regions: Mapping[str, RegionReader | None] = field(default_factory=dict)
     actions: tuple[Action, ...] = ()
     role: Role = Role.VIEW
+    phone: str = ""
+    """The parameters that the page opens with on a narrow screen, if its address has none."""
 
 
 class ActionLink(NamedTuple):

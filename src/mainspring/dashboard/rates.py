@@ -22,7 +22,7 @@ GROWING_MINUTES: Final = 10
 GROWING_RUNS: Final = 3
 """A queue grows if this many more runs came than left."""
 FRESH_SECONDS: Final = 2.0
-RANGES: Final = {"1h": (timedelta(hours=1), 60), "24h": (timedelta(days=1), 96), "7d": (timedelta(days=7), 84)}
+RANGES: Final = {"1h": (timedelta(hours=1), 12), "24h": (timedelta(days=1), 96), "7d": (timedelta(days=7), 84)}
 """How far back, and in how many steps."""
 LEFT: Final = ("succeeded", "failed", "cancelled", "missed")
 

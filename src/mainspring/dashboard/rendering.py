@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.dashboard.looks import charts, shapes, sparks, values
 from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
@@ -81,6 +81,9 @@ class Renderer:
             "value": values.shown_value,
             "arguments_text": values.arguments_text,
             "cut": values.cut_middle,
+            "both_ends": values.both_ends,
+            "count_text": values.count_text,
+            "listed": listed,
             "several": several,
             "first_bold": first_bold,
             "short_type": short_type,

@@ -132,7 +132,7 @@ def test_a_run_runs_on_a_node_with_its_progress(app: Mainspring) -> None:
     announce(app)
     told = {"done": 12, "total": 50, "text": "pages"}
     app.store.extend([Beat(run.id, str(run.token), progress=told)], 60.0)
-    assert re.fullmatch(r"\[running\] Runs for [\d.]+ m?s on web:7, at 24% \(pages\)\.", said(app, "r"))
+    assert re.fullmatch(r"\[running\] Runs for [\d.]+ m?s on web:7, at 24 % \(pages\)\.", said(app, "r"))
 
 
 @EVERY_STORE

@@ -244,7 +244,7 @@ def _progress(run: Run) -> str:
     done, total, text = told.get("done"), told.get("total"), told.get("text")
     if not isinstance(done, int | float):
         return ""
-    words = f", at {done / total:.0%}" if isinstance(total, int | float) and total > 0 else f", {done:g} done"
+    words = f", at {done / total * 100:.0f} %" if isinstance(total, int | float) and total > 0 else f", {done:g} done"
     return f"{words} ({brief(str(text))})" if text else words
 
 

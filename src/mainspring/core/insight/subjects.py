@@ -10,7 +10,7 @@ import msgspec
 from mainspring.core.insight.explanation import FIRST_NAMED, Explanation, Fact, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import JobHealth, JobState
 from mainspring.core.insight.runs import place_of_run
-from mainspring.core.insight.wording import brief, duration, held_runs, several
+from mainspring.core.insight.wording import brief, duration, held_runs, listed, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import HELD_PREFIX, Run
@@ -28,6 +28,8 @@ __all__ = [
     "explain_unreadable_job",
 ]
 
+QUEUES_NAMED: Final = 12
+"""Queues of a node that its sentence names."""
 _HEADS: Final = {
     JobState.NEW: "New",
     JobState.PAUSED: "Paused",
@@ -129,7 +131,7 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
 def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     """Say what a node does."""
     queues = [name for name in node.queues if not name.startswith(".")]
-    serves = f"serves {', '.join(queues)}" if queues else "only schedules"
+    serves = f"serves {listed(queues, QUEUES_NAMED)}" if queues else "only schedules"
     up = f"has been up for {scene.ago(node.started_at)}"
     if node.state == "silent":
         usual = f"it should be heard from every {node.every or scene.lease / 3:g} s"

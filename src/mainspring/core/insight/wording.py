@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
 from mainspring.core.instants import from_us
 
-__all__ = ["brief", "due", "duration", "held_runs", "moment", "several", "took"]
+__all__ = ["brief", "due", "duration", "held_runs", "listed", "moment", "several", "took"]
 
 BRIEF: Final = 200
 """Characters of a message that a sentence quotes."""
@@ -48,6 +49,12 @@ def due(us: int, zone: tzinfo, now: int) -> str:
 def several(number: int, one: str, many: str = "") -> str:
     """Return a number with the right form of its noun."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names with commas between them: the first ones, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def held_runs(waiting: int, delayed: int) -> str:

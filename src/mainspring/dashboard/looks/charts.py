@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
+from mainspring.dashboard.looks.clock_labels import ClockLabel
+
 __all__ = [
     "Deploy",
     "Heat",
@@ -238,7 +240,7 @@ def heat(cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, pea
 
 
 def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int, height: int) -> list[Markup]:
-    parts: list[Markup] = [Markup(f'<text class="now-t" x="0" y="{y0 - 8}">now</text>')]
+    parts: list[Markup] = [Markup(f'<text class="now-t hide-s" x="0" y="{y0 - 8}">now</text>')]
     place = max(range(len(cells)), key=lambda number: cells[number].value) / len(cells) if cells and peak else 0.0
     if band is not None:
         x = per_cent(band.line * 100)
@@ -270,7 +272,7 @@ class Series(NamedTuple):
 def lines(
     series: Sequence[Series],
     ticks: Sequence[tuple[float, str]],
-    times: Sequence[tuple[float, str]],
+    times: Sequence[tuple[float, ClockLabel]],
     label: str,
     *,
     height: int = 150,
@@ -302,7 +304,7 @@ def lines(
             each.cls, f"{place + 4:.1f}", each.name
         )
         parts += [Markup(dot), name]
-    parts += [axis_label(share * 90, height + 16, text) for share, text in times]
+    parts += [axis_label(share * 90, height + 16, text, strong) for share, (text, strong) in times]
     labels = [(y(value), text) for value, text in ticks]
     return plot(y_axis(44, height + 22, labels), svg("chart", height + 22, label, parts))
 

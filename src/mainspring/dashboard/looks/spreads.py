@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from mainspring.dashboard.looks.charts import Deploy, Series, Step, axis_label, lines, per_cent
+from mainspring.dashboard.looks.clock_labels import ClockLabel
 
 __all__ = ["hanging", "wait_chart"]
 
@@ -46,7 +47,7 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
     return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))
 
 
-def wait_chart(series: Sequence[Series], times: Sequence[tuple[float, str]], label: str) -> Markup:
+def wait_chart(series: Sequence[Series], times: Sequence[tuple[float, ClockLabel]], label: str) -> Markup:
     """Draw how many seconds runs waited, one line each."""
     values = [value for each in series for value in each.values if value is not None]
     first = max((number for number, (tick, _) in enumerate(_TICKS) if tick <= min(values)), default=0)

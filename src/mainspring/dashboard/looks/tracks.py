@@ -12,7 +12,7 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.dashboard.looks.charts import HeatBand, per_cent
 from mainspring.dashboard.looks.times import Times
 
-__all__ = ["Bar", "Stretch", "TrackContent", "axis", "load_track", "track"]
+__all__ = ["Bar", "Load", "Stretch", "TrackContent", "axis", "load_track", "track"]
 
 TRACK_HEIGHT: Final = 30
 LOAD_HEIGHT: Final = 66
@@ -49,6 +49,14 @@ class Bar(NamedTuple):
     url: str = ""
 
 
+class Load(NamedTuple):
+    """How many slots were busy in a step of the past, or will be in one to come."""
+
+    since: int
+    until: int
+    busy: float
+
+
 class TrackContent(NamedTuple):
     """The content of one track: bars, and bands with words where bars would be too dense."""
 
@@ -62,23 +70,23 @@ class TrackContent(NamedTuple):
     note_at: int = 0
 
 
-def _ground(stretch: Stretch, height: int) -> list[Markup]:
+def _ground(stretch: Stretch) -> list[Markup]:
     parts: list[Markup] = []
     if stretch.band is not None:
         x, wide = per_cent(stretch.band.since * 100), per_cent((stretch.band.until - stretch.band.since) * 100)
-        parts.append(Markup(f'<rect class="dst" x="{x}" y="0" width="{wide}" height="{height}"/>'))
+        parts.append(Markup(f'<rect class="dst" x="{x}" y="0" width="{wide}" height="100%"/>'))
     for moment, _ in _ticks(stretch):
         x = per_cent(stretch.share(to_us(moment)))
-        parts.append(Markup(f'<line class="gl" x1="{x}" x2="{x}" y1="0" y2="{height}"/>'))
+        parts.append(Markup(f'<line class="gl" x1="{x}" x2="{x}" y1="0" y2="100%"/>'))
     if stretch.band is not None:
         x = per_cent(stretch.band.line * 100)
-        parts.append(Markup(f'<line class="dst-line" x1="{x}" x2="{x}" y1="0" y2="{height}"/>'))
+        parts.append(Markup(f'<line class="dst-line" x1="{x}" x2="{x}" y1="0" y2="100%"/>'))
     return parts
 
 
-def _now(stretch: Stretch, height: int) -> Markup:
+def _now(stretch: Stretch) -> Markup:
     x = per_cent(stretch.now)
-    return Markup(f'<line class="now" x1="{x}" x2="{x}" y1="0" y2="{height}"/>')
+    return Markup(f'<line class="now" x1="{x}" x2="{x}" y1="0" y2="100%"/>')
 
 
 def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
@@ -122,51 +130,46 @@ def axis(stretch: Stretch) -> Markup:
     return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
 
 
-def load_track(
-    stretch: Stretch,
-    steps: Sequence[tuple[int, float]],
-    step: int,
-    peak: str,
-    past: tuple[int, Sequence[tuple[int, float]]] = (1, ()),
-) -> Markup:
-    """Draw how many slots were busy, by the step and the steps of `past`, and how many the fires ahead keep busy."""
-    top = max((busy for _, busy in (*steps, *past[1])), default=0.0) or 1.0
-    parts = _ground(stretch, LOAD_HEIGHT)
-    for length, loads, words in ((past[0], past[1], ""), (step, steps, "about ")):
-        for at, busy in loads:
-            end = min(at + length, stretch.times.now) if not words else at + length
-            parts.append(_load(stretch, at, end, busy, top, words))
+def load_track(stretch: Stretch, past: Sequence[Load], ahead: Sequence[Load], peak: str) -> Markup:
+    """Draw how many slots were busy, and how many the fires ahead keep busy, in colours of their own."""
+    top = max((each.busy for each in (*past, *ahead)), default=0.0) or 1.0
+    parts = _ground(stretch)
+    parts += [_load(stretch, each, top, "b-idle", f"{each.busy:.2g} slots were busy") for each in past]
+    for each in ahead:
+        level = f"h{min(5, 1 + int(each.busy / top * 4.6))}"
+        parts.append(_load(stretch, each, top, level, f"about {each.busy:.2g} slots busy"))
     if stretch.band is not None:
         x, side = stretch.band.line * 100, stretch.band.line > 0.4
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="12">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -6 if side else 6, stretch.band.text))
-    if peak and steps:
-        at, _ = max(steps, key=lambda each: each[1])
-        x = stretch.share(at)
+    if peak and ahead:
+        x = stretch.share(max(ahead, key=lambda each: each.busy).since)
         text = '<text class="strong {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
         crowded = stretch.band is not None and abs(x - stretch.band.line * 100) < 30
         parts.append(
             Markup(text).format("end" if x > 80 else "", per_cent(x), -4 if x > 80 else 4, 26 if crowded else 12, peak)
         )
-    parts.append(_now(stretch, LOAD_HEIGHT))
+    parts.append(_now(stretch))
     words = f"Slots that were busy, and that coming fires keep busy; {peak}"
     return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
         LOAD_HEIGHT, words, Markup("").join(parts)
     )
 
 
-def _load(stretch: Stretch, at: int, end: int, busy: float, top: float, words: str) -> Markup:
-    level = 0 if busy <= 0 else min(5, 1 + int(busy / top * 4.6))
-    tall = max(2.0, busy / top * 44)
-    wide = per_cent(max(0.1, stretch.share(end) - stretch.share(at) - 0.1))
-    box = f'<rect class="h{level}" x="{per_cent(stretch.share(at))}" y="{LOAD_HEIGHT - tall:.1f}" width="{wide}"'
-    tip = f"{stretch.times.local(at):%a %H:%M}\n{words}{busy:.2g} slots {'' if words else 'were '}busy"
+def _load(stretch: Stretch, load: Load, top: float, cls: str, words: str) -> Markup:
+    tall = max(2.0, load.busy / top * 44)
+    x = stretch.share(load.since)
+    wide = per_cent(max(0.1, stretch.share(load.until) - x - 0.1))
+    box = (
+        f'<rect class="{cls if load.busy > 0 else "h0"}" x="{per_cent(x)}" y="{LOAD_HEIGHT - tall:.1f}" width="{wide}"'
+    )
+    tip = f"{stretch.times.local(load.since):%a %H:%M}\n{words}"
     return Markup(f'{box} height="{tall:.1f}"') + Markup(' data-tip="{}"/>').format(tip)
 
 
 def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
     """Draw one track."""
-    parts = _ground(stretch, TRACK_HEIGHT)
+    parts = _ground(stretch)
     now = min(100.0, max(0.0, stretch.now))
     if content.paused and now < 100:
         parts += _band(now, "lg-pause", content.paused)
@@ -181,7 +184,7 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
         side = x > 35
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
-    parts.append(_now(stretch, TRACK_HEIGHT))
+    parts.append(_now(stretch))
     # A group, not an image: it holds links.
     return Markup('<svg class="chart" height="{}" role="group" aria-label="{}">{}</svg>').format(
         TRACK_HEIGHT, label, Markup("").join(parts)

@@ -11,16 +11,20 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from mainspring.core.redaction import call_text, masked
 from mainspring.core.references import parameters_of
+from mainspring.core.searching import RunCount
+from mainspring.dashboard.looks.times import NO_TIME
 
-__all__ = ["arguments_text", "cut_middle", "shown_arguments", "shown_value"]
+__all__ = ["arguments_text", "both_ends", "count_text", "cut_middle", "shown_arguments", "shown_value"]
 
 MOST_CHARS: Final = 4000
 """Characters of one value that a page shows."""
 _LEFT_OUT: Final = "…"
+END_CHARS: Final = 8
+"""Characters at the end of a long name that are always shown."""
 
 
 def cut_middle(text: str, most: int = 40) -> str:
@@ -53,6 +57,20 @@ def shown_arguments(
 def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None) -> str:
     """Return arguments in one short line, with the secrets hidden."""
     return call_text("", args, kwargs, func)[1:-1]
+
+
+def count_text(count: RunCount) -> str:
+    """Return a count that says whether it is all: 12, or 10,000+; none among the runs that were seen is a dash."""
+    return f"{count.number:,}{'' if count.exact else '+'}" if count.number or count.exact else NO_TIME
+
+
+def both_ends(text: str, most: int = 60) -> Markup:
+    """Return a name of which the browser cuts the middle if it has no room: names often differ at their ends."""
+    text = cut_middle(text, most)
+    if len(text) <= 2 * END_CHARS:
+        return escape(text)
+    pair = '<span class="ends" dir="auto"><span>{}</span><span>{}</span></span>'
+    return Markup(pair).format(text[:-END_CHARS], text[-END_CHARS:])
 
 
 def _names(func: Callable[..., Any] | None, number: int) -> list[str]:

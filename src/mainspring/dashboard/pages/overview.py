@@ -72,6 +72,7 @@ def todo(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "rest": _rest(view, told, healing),
         "rows": rows,
         "more": len(told.parts) - len(rows),
+        "more_of": list(dict.fromkeys((part.kind, f"/{part.kind}s") for part in told.parts[ROWS_SHOWN:])),
     }
 
 

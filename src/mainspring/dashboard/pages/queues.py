@@ -15,6 +15,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import HELD_PREFIX
 from mainspring.core.searching import MOST_RUNS_SEARCHED
 from mainspring.dashboard.looks.charts import Series
+from mainspring.dashboard.looks.clock_labels import ClockLabel, clock_labels
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
@@ -135,7 +136,9 @@ def _told(view: View, row: QueueRow) -> Explanation:
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the queue that is worst off, or say that all flow."""
     wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
-    return {"wrong": wrong, "told": _told(view, wrong[0]) if wrong else None}
+    others = Counter(row.state for row in wrong[1:])
+    also = [f"{number:,} more {'is' if number == 1 else 'are'} {word}" for word, number in others.items()]
+    return {"wrong": wrong, "told": _told(view, wrong[0]) if wrong else None, "also": also}
 
 
 def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +165,9 @@ def _p95(counts: Counts) -> float | None:
     return None if found is None else max(found / SECOND, LEAST_WAIT_SECONDS)
 
 
-def _wait_labels(view: View, found: MetricSeries) -> list[tuple[float, str]]:
-    long = found.step * found.number > 2 * 86_400 * SECOND
-    labels = []
-    for number in range(found.number // 12, found.number, max(1, found.number // 6)):
-        moment = view.times.local(found.since + number * found.step)
-        labels.append((number / max(1, found.number - 1), f"{moment:%a %-d}" if long else f"{moment:%H:%M}"))
-    return labels
+def _wait_labels(view: View, found: MetricSeries) -> list[tuple[float, ClockLabel]]:
+    labels = clock_labels(view.times, found.since, found.step, found.number)
+    return [(number / max(1, found.number - 1), label) for number, label in enumerate(labels) if label.text]
 
 
 def _wait_cells(view: View, found: MetricSeries, names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -3,9 +3,15 @@ const boxes = () => [...document.querySelectorAll("tbody input[type=checkbox][fo
 const page = () => document.querySelector("[data-do=select-page]");
 
 const count = () => {
-  const all = boxes(), chosen = all.filter((box) => box.checked).length;
-  const words = document.querySelector("[data-chosen]");
-  if (words) words.textContent = chosen ? `${chosen} selected` : "Select runs";
+  const all = boxes(), on = all.filter((box) => box.checked), chosen = on.length;
+  for (const box of all) if (box.checked) box.closest("tr").setAttribute("aria-selected", "true"); else box.closest("tr").removeAttribute("aria-selected");
+  const words = document.querySelector("[data-chosen]"), whole = document.querySelector("[data-all]")?.checked;
+  if (words) { words.textContent = whole ? "All that match" : chosen ? `${chosen} selected` : "Select runs"; words.nextElementSibling.hidden = whole; }
+  for (const button of document.querySelectorAll("[data-verb]")) { // each says how many it can be applied to
+    const label = button.querySelector("span"), able = on.filter((box) => box.dataset.can.includes(button.dataset.verb)).length;
+    label.textContent = label.textContent.replace(/ \d+$/, "") + (whole || !able ? "" : ` ${able}`);
+    button.disabled = !whole && chosen > 0 && !able;
+  }
   if (page()) { page().checked = chosen > 0 && chosen === all.length; page().indeterminate = chosen > 0 && chosen < all.length; }
 };
 
@@ -25,5 +31,7 @@ export const startChoosing = () => {
     if (event.target.closest("[form], [data-all], [data-do=select-page]")) count();
   });
   document.addEventListener("input", (event) => { if (event.target.matches("input[list]")) offer(event.target); });
-  document.addEventListener("clear-chosen", () => { for (const box of document.querySelectorAll("input[form=bulk], [data-all]")) box.checked = false; count(); });
+  const choose = (on) => { const whole = document.querySelector("[data-all]"); if (whole) whole.checked = on; for (const box of boxes()) box.checked = on; count(); };
+  document.addEventListener("clear-chosen", () => choose(false));
+  document.addEventListener("choose-all", () => choose(true));
 };

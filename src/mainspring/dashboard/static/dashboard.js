@@ -7,6 +7,8 @@ import { startChoosing } from "./choosing.js";
 import { startBrush } from "./brush.js";
 
 const root = document.documentElement;
+const narrow = document.body.dataset.phone;
+if (narrow && matchMedia("(max-width: 820px)").matches) location.replace(`?${narrow}`);
 const path = document.body.dataset.root || "/";
 const keep = (name, value) => {
   const age = value ? 31536000 : 0;
@@ -23,9 +25,9 @@ const turn = () => {
 
 const zones = () => {
   const mine = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const order = ["", mine, "UTC"];
+  const order = [...new Set(["", mine, "UTC"])];
   const now = decodeURIComponent((document.cookie.match(/mainspring_zone=([^;]*)/) || [])[1] || "");
-  keep("zone", order[(order.indexOf(now) + 1) % 3]);
+  keep("zone", order[(order.indexOf(now) + 1) % order.length]);
   location.reload();
 };
 

@@ -3,8 +3,9 @@ const goes = { o: "/", j: "/jobs", t: "/timeline", r: "/runs", f: "/flows", q: "
 const OFF = "mainspring-keys-off";
 let led = "", last = null;
 
-const rows = () => [...document.querySelectorAll("main tbody tr[tabindex]")];
-const row = () => document.activeElement?.closest?.("tr[tabindex]");
+const ROW = ":is(tr, li)[tabindex], a.eg";
+const rows = () => [...document.getElementById("main").querySelectorAll(ROW)];
+const row = () => document.activeElement?.closest?.(ROW);
 const press = (key) => {
   const inside = row()?.querySelector(`[data-key="${key}"]`) || document.querySelector(`.head-tools [data-key="${key}"]`);
   inside?.click();
@@ -30,10 +31,20 @@ const select = (toHere) => {
 };
 const keys = {
   j: () => walk(1), k: () => walk(-1),
-  Enter: () => row()?.querySelector("a.name")?.click(),
+  Enter: () => row()?.querySelector("a.name, p a")?.click(),
   x: () => select(false), X: () => select(true),
   r: () => press("r"), c: () => press("c"),
-  ".": () => { const menu = row()?.querySelector("details.menu") || document.querySelector(".head-tools details.menu"); if (menu) { menu.open = true; menu.querySelector(".sheet a, .sheet button")?.focus(); } },
+  ".": () => {
+    const menu = row() ? row().querySelector("details.menu") : document.querySelector(".head-tools details.menu");
+    if (menu) menu.open = true;
+    (menu?.querySelector(".sheet .btn") || row()?.querySelector(".row-keys .btn, .row-acts .btn"))?.focus();
+  },
+  Escape: () => {
+    const menu = document.querySelector("details.menu[open]"), inside = row();
+    if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+    else if (inside && inside !== document.activeElement) inside.focus();
+    else document.dispatchEvent(new Event("clear-chosen"));
+  },
   n: () => document.dispatchEvent(new Event("newer")),
   "[": () => document.querySelector("[data-page=newer]")?.click(),
   "]": () => document.querySelector("[data-page=older]")?.click(),
@@ -83,6 +94,7 @@ export const startKeys = () => {
     const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
     if (menu) { menu.open = false; menu.querySelector("summary").focus(); return; }
     if (led === "g" && goes[event.key]) { led = ""; location.href = document.body.dataset.root + goes[event.key]; return; }
+    if (led === "*" && event.key === "a") { led = ""; document.dispatchEvent(new Event("choose-all")); return; }
     led = event.key;
     if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
     if (keys[event.key]) { keys[event.key](); if (event.key !== "Enter") event.preventDefault(); }

@@ -60,9 +60,11 @@ const rows = (from, to) => {
     if (last) last.after(made); else from.prepend(made);
     last = made;
   }
-  for (const row of gone.values()) row.remove();
+  // As many rows fell off the end of the page as were held back at its beginning: those stay, or it would empty itself.
+  const left = [...gone.values()];
+  for (const row of left.slice(0, Math.max(0, left.length - newer))) row.remove();
   const more = document.querySelector(".newer");
-  if (from.dataset.rows && more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en"); }
+  if (from.dataset.rows && more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en") + (newer && newer === to.children.length ? "+" : ""); }
   withheld += newer;
 };
 

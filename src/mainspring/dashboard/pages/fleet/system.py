@@ -12,7 +12,7 @@ from mainspring import __version__
 from mainspring.app.doctor import Diagnosis, Mark, diagnose
 from mainspring.app.insight.acting import AuditEntry
 from mainspring.core.insight.acts import Act
-from mainspring.core.insight.wording import several, took
+from mainspring.core.insight.wording import listed, several, took
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.redaction import masked, without_password
 from mainspring.dashboard.memo import remembered, remembered_soon
@@ -90,7 +90,7 @@ def settings(view: View, data: dict[str, Any]) -> dict[str, Any]:
         ("Lease", took(int(app.lease * SECOND))),
         ("Requires", app.require or "nothing"),
         ("Key", "set: what is stored is signed" if app.codec.signed else "none: what is stored is not signed"),
-        ("Queues", ", ".join(app.declared_queues())),
+        ("Queues", listed(app.declared_queues(), 12)),
         ("Tasks", f"{sum(not task.name.startswith('mainspring:') for task in app.tasks)}"),
         ("Declared jobs", f"{app.jobs.declared}"),
         ("mainspring", __version__),

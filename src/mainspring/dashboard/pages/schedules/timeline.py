@@ -18,7 +18,7 @@ from mainspring.core.run import Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.schedules import upcoming
 from mainspring.dashboard.filtering import run_at_cursor
-from mainspring.dashboard.looks.tracks import Bar, Stretch, TrackContent, axis, load_track, track
+from mainspring.dashboard.looks.tracks import Bar, Load, Stretch, TrackContent, axis, load_track, track
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.schedules.stretches import chosen_stretch, zoom
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead, words_of
@@ -42,6 +42,8 @@ LOAD_STEPS: Final = 72
 MOST_NODES: Final = 1850
 """Elements that all tracks may have together: a page with more is slow to change."""
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
+_SHAPES: Final = ("failed", "succeeded", "waiting")
+"""What the runs of a queue or a node say in a stretch, the worst first; `waiting` if none was there."""
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
 
 
@@ -60,6 +62,7 @@ def read(view: View) -> dict[str, Any]:
     stretch = Stretch(chosen.since, chosen.until, view.times, clock_band(view, chosen.since, chosen.until))
     by = view.choice("by", ("job", "queue", "node"), "job")
     tracks = _by_job(view, stretch, chosen.chosen) if by == "job" else _by_other(view, stretch, by)
+    drawn = _runs_within(view, stretch) if chosen.chosen or by != "job" else RunPage()
     return {
         "stretch": stretch,
         "chosen": chosen,
@@ -68,6 +71,8 @@ def read(view: View) -> dict[str, Any]:
         "by": by,
         "tracks": _drawable(tracks),
         "number": len(tracks),
+        "runs_drawn": len(drawn),
+        "drawn_since": drawn[-1].record.created_at if drawn.more else None,
     }
 
 
@@ -76,7 +81,7 @@ def _drawable(tracks: Sequence[Track]) -> list[Track]:
     found: list[Track] = []
     nodes = 0
     for each in tracks[:MOST_TRACKS]:
-        nodes += each.chart.count("<") - each.chart.count("</") + 6
+        nodes += each.chart.count("<") - each.chart.count("</") + 9
         if found and nodes > MOST_NODES:
             break
         found.append(each)
@@ -99,11 +104,11 @@ def _by_job(view: View, stretch: Stretch, chosen: bool) -> list[Track]:
     return [_job_track(view, stretch, job, board.healths[job.id], recent.get(job.id, [])) for job in ordered]
 
 
-def _runs_within(view: View, stretch: Stretch) -> RunPage | list[RunView]:
+def _runs_within(view: View, stretch: Stretch) -> RunPage:
     """Return the newest runs that were made in a stretch, or up to a day before it: they may have run in it."""
     end = min(stretch.until, view.now)
     if end <= stretch.since - MADE_EARLIER_US:
-        return []
+        return RunPage()
     back = timedelta(microseconds=max(1, view.now - stretch.since + MADE_EARLIER_US))
     name = f"timeline {stretch.since} {stretch.until}"
     last = run_at_cursor(f"{end}.{LAST_ID}") if end < view.now else None
@@ -199,8 +204,9 @@ def _by_other(view: View, stretch: Stretch, by: str) -> list[Track]:
         content = TrackContent(bars=bars, plan_band=dense.get(name, ""))
         bad = any(run.status in (Status.FAILED, Status.BROKEN) for run in mine)
         label = f"{name}: {len(mine)} runs"
-        found.append(Track(name, view.of(by, name), "late" if bad else "up", track(stretch, content, label)))
-    return found
+        shape = "failed" if bad else "succeeded" if mine else "waiting"
+        found.append(Track(name, view.of(by, name), shape, track(stretch, content, label)))
+    return sorted(found, key=lambda each: _SHAPES.index(each.shape))
 
 
 def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]], dict[str, str]]:
@@ -241,25 +247,30 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "facts": facts,
         "axis": axis(stretch),
         "load": load_track(
-            stretch, [(to_us(each.at), each.busy) for each in steps], step, words, _was_busy(view, stretch)
+            stretch,
+            _was_busy(view, stretch),
+            [Load(max(to_us(each.at), begin), to_us(each.at) + step, each.busy) for each in steps],
+            words,
         ),
     }
 
 
-def _was_busy(view: View, stretch: Stretch) -> tuple[int, list[tuple[int, float]]]:
-    """Return the step of the past, and how many slots were busy in each: by how long the runs took that ended in it."""
+def _was_busy(view: View, stretch: Stretch) -> list[Load]:
+    """Return how many slots were busy in each step of the past, by how long the runs took that ended in it."""
     end = min(stretch.until, view.now)
     if end <= stretch.since:
-        return 1, []
+        return []
     since, until = view.times.local(stretch.since), view.times.local(end)
     step = max(timedelta(minutes=1), (until - since) / (LOAD_STEPS // 3))
     name = f"timeline busy {stretch.since} {stretch.until}"
     found = view.cached(name, 5.0, lambda: view.app.metrics(since, until, step))
-    return found.step, [
-        (found.since + number * found.step, counts.took.total / found.step)
-        for number, counts in enumerate(found.whole)
-        if found.since + number * found.step >= stretch.since
-    ]
+    loads: list[Load] = []
+    for number, counts in enumerate(found.whole):
+        begin = found.since + number * found.step
+        last = min(begin + found.step, end)
+        if last > stretch.since:
+            loads.append(Load(max(begin, stretch.since), last, counts.took.total / found.step))
+    return loads
 
 
 def _touched(view: View, stretch: Stretch) -> list[str]:
@@ -292,4 +303,5 @@ PAGE = Page(
     template="timeline.html",
     read=read,
     regions={"state": state, "tracks": state},
+    phone="range=6h",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.flows import FlowGraph, FlowStep
@@ -71,6 +71,7 @@ def read_one(view: View) -> dict[str, Any]:
     ends, hot = _critical(flow, usual, view.now)
     rows = [_row(view, step, flow, usual, step.id in hot) for step in flow.steps]
     runs = flow.runs
+    nodes = _folded([_node(view, row, step) for row, step in zip(rows, flow.steps, strict=True)])
     return {
         "title": flow.title,
         "flow": flow,
@@ -82,10 +83,8 @@ def read_one(view: View) -> dict[str, Any]:
         "begun": min(run.created_at for run in runs),
         "retry": [run.id for run in runs if run.status in RETRYABLE][:MOST_IDS],
         "cancel": [run.id for run in runs if run.status in CANCELLABLE][:MOST_IDS],
-        "chart": draw(
-            _folded([_node(view, row, step) for row, step in zip(rows, flow.steps, strict=True)]), _label(rows)
-        ),
-        "left_out": max(0, len(rows) - MOST_NODES),
+        "chart": draw(nodes, _label(rows)),
+        "left_out": max(0, len(nodes) - MOST_NODES),
     }
 
 
@@ -96,8 +95,10 @@ def _usual(view: View) -> dict[str, float]:
 def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[int | None, set[str]]:
     """Return when the flow should end, and the steps on the longest way there; None if a length is not known."""
     ends: dict[str, int] = {}
+    steps_to: dict[str, int] = {}
     known = True
     for step in flow.steps:
+        steps_to[step.id] = 1 + max((steps_to[each] for each in step.after if each in steps_to), default=0)
         begin = max((ends[each] for each in step.after if each in ends), default=step.run.run_at if step.run else now)
         length = usual.get(step.call.task_name)
         if step.run is not None and step.run.finished_at is not None:
@@ -110,12 +111,14 @@ def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[in
         ends[step.id] = max(now, start + int((length or 0.0) * SECOND))
     hot: set[str] = set()
     by_id = {step.id: step for step in flow.steps}
-    at = max(ends, key=lambda each: ends[each], default=None)
+
+    def last(names: Iterable[str]) -> str | None:  # where no length is known, the way with most steps
+        return max(names, key=lambda each: (ends[each], steps_to[each]), default=None)
+
+    at = last(ends)
     while at is not None:
         hot.add(at)
-        at = max(
-            (each for each in by_id[at].after if each in ends and each not in hot), key=ends.__getitem__, default=None
-        )
+        at = last(each for each in by_id[at].after if each in ends and each not in hot)
     return (max(ends.values()) if known and ends and flow.goes_on else None), hot
 
 

@@ -19,6 +19,7 @@ from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
+from mainspring.dashboard.looks.values import count_text
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.limits import gate_words
@@ -115,7 +116,7 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
         count = remembered(view.app, ("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
         if count.number:
             found.append(
-                Culprit(key, ",".join(wanted.terms[key]), _shown(count), wanted.url(**{key: None}), count.number)
+                Culprit(key, ",".join(wanted.terms[key]), count_text(count), wanted.url(**{key: None}), count.number)
             )
     return max(found, key=lambda each: each.total, default=None)
 
@@ -220,12 +221,12 @@ def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
         found = [Facet(kind, "", wanted.url(status=kind), chosen == [kind]) for kind in FACETS]
         return {"facets": found, "total": "", "all_url": wanted.url(status=None), "all_here": not chosen}
     found = [
-        Facet(kind, _shown(counts[kind]), wanted.url(status=kind), chosen == [kind])
+        Facet(kind, count_text(counts[kind]), wanted.url(status=kind), chosen == [kind])
         for kind in FACETS
         if counts[kind].number or not counts[kind].exact or kind in chosen
     ]
     total = RunCount(sum(each.number for each in counts.values()), all(each.exact for each in counts.values()))
-    return {"facets": found, "total": _shown(total), "all_url": wanted.url(status=None), "all_here": not chosen}
+    return {"facets": found, "total": count_text(total), "all_url": wanted.url(status=None), "all_here": not chosen}
 
 
 def facets_of(view: View, text: str) -> dict[str, RunCount] | None:
@@ -256,10 +257,6 @@ def _pending(view: View, text: str) -> dict[str, RunCount]:
         return {kind: RunCount(kinds[kind], True) for kind in ("waiting", "delayed", "retrying")}
     rest = RunCount(number - kinds["delayed"] - kinds["retrying"], False)
     return {"waiting": rest, **{kind: RunCount(kinds[kind], False) for kind in ("delayed", "retrying")}}
-
-
-def _shown(count: RunCount) -> str:
-    return f"{count.number:,}{'' if count.exact else '+'}"
 
 
 def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
