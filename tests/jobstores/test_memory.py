@@ -19,7 +19,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run, Status
 from mainspring.core.transitions import cancel, retry
 from mainspring.errors import ConflictingIdError, JobLookupError
-from mainspring.jobstores.base import ENDS, NodeInfo, RunQuery
+from mainspring.jobstores.base import ENDS, RUNS_STEP, NodeInfo, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore, indexes
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.testing.clock import VirtualClock
@@ -273,7 +273,7 @@ def test_a_batch_wakes_once(store: MemoryJobStore) -> None:
     cursor = store.wait(0, 0)
     store.add_runs([make_run(store) for _ in range(10)])
     store.add_jobs([make_job(store, f"job-{n}", due_in=-n) for n in range(10)])
-    assert store.wait(cursor, 0) == cursor + 2
+    assert store.wait(cursor, 0) == cursor + RUNS_STEP + 1
 
 
 def test_a_job_added_before_one_that_was_removed_wakes_who_has_looked_since(store: MemoryJobStore) -> None:

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from mainspring import Mainspring
 from mainspring.core.run import Call, Status
 from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable
-from mainspring.jobstores.base import ENDS, RunQuery
+from mainspring.jobstores.base import ENDS, RUNS_STEP, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.mongodb import MongoDBJobStore
 from mainspring.jobstores.opening import open_store
@@ -221,13 +221,13 @@ def test_each_topic_wakes_only_who_waits_for_it(
     assert other.wait(ends, 60, ENDS) == ends + 1
     assert other.runs.wait(changes, 0) == changes
     add_run(store, queue="unserved")
-    assert other.runs.wait(changes, 60) == changes + 1
+    assert other.runs.wait(changes, 60) == changes + RUNS_STEP
     assert other.wait(ends + 1, 0, ENDS) == ends + 1
     store.set_gate("queue:limited", 1)
     claim(other, "limited")  # it finds the queue full
     changes = other.runs.wait(0, 0)
     settle(store, succeed(store, limited))
-    assert other.runs.wait(changes, 60) == changes + 1
+    assert other.runs.wait(changes, 60) == changes + RUNS_STEP
     other.shutdown()
 
 

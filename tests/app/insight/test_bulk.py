@@ -322,5 +322,6 @@ def test_an_action_whose_lease_is_over_at_its_end_is_counted_and_recorded_once(a
     assert asked.wait(LIMIT)
     ended = app.bulk(asked.id)
     assert ended is not None
+    assert ended.wait(LIMIT)  # this process notes it after its run has ended
     assert (ended.state, ended.looked_at, dict(ended.left)) == ("done", 3, {"it is cancelled": 3})
     assert len(app.audit(kind="runs", target="queue:default")) == 1
