@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.introduction import one_line, start_block
+from mainspring.app.introduction import hint_at_log, one_line, start_block
 from mainspring.errors import StoreUnavailable
 from tests.app.kit import LOCAL
 
@@ -94,3 +96,21 @@ def test_many_tasks_and_schedules_are_counted(app: Mainspring) -> None:
     assert " and 5 more\n" in text
     assert "\n             and 5 more\n" in text
     assert "added by hand" not in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stderr", "logs", "hinted"), [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)]
+)
+def test_a_program_without_a_log_is_told_on_a_terminal_how_to_see_each_run(
+    stderr: type[io.StringIO], logs: bool, hinted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = stderr()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()] if logs else [])
+    hint_at_log()
+    assert ('logging.basicConfig(level="INFO")' in said.getvalue()) == hinted

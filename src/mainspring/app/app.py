@@ -51,7 +51,7 @@ from mainspring.app.insight.changes import ChangeWatch
 from mainspring.app.insight.flows import FlowGraphs
 from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
-from mainspring.app.introduction import one_line
+from mainspring.app.introduction import hint_at_log, one_line
 from mainspring.app.jobs import Jobs
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.moving.mover import Moved, move_store
@@ -739,6 +739,7 @@ class Mainspring:
         Only the main thread gets signals: in any other thread, the app runs until `stop()`.
         """
         refuse_to_run()
+        hint_at_log()
         self._participation.run(functools.partial(self.start, work=True, **options), self.stop)
 
     def __enter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.job import Job
 
-__all__ = ["one_line", "start_block"]
+__all__ = ["hint_at_log", "one_line", "start_block"]
 
 MOST_NAMED: Final = 20
 """Name at most this many tasks, queues or schedules."""
@@ -34,6 +36,16 @@ def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
             schedules += f", next {job_id} at {when}" if at > now else f", {job_id} overdue since {when}"
     tasks = several(len(_tasks(app)), "task")
     return f"mainspring {__version__}: store {_store(app)}; {served}; {tasks}, {schedules}; node {node_id}"
+
+
+def hint_at_log() -> None:
+    """Say on a terminal how to see what happens, if the program has set up no log."""
+    if sys.stderr is not None and sys.stderr.isatty() and not logging.getLogger("mainspring").hasHandlers():
+        print(
+            "mainspring runs until Ctrl-C. No log is set up, so only warnings are shown here; to see each run, call\n"
+            '  logging.basicConfig(level="INFO")',
+            file=sys.stderr,
+        )
 
 
 def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processes: str) -> str:
