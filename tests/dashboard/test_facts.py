@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mainspring]:
 @pytest.fixture
 def look(shop: Mainspring) -> Client:
     return Client(DashboardApp(shop))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Mainspring]:
+    """An empty app that a test may change."""
+    app = Mainspring(f"sqlite:///{tmp_path}/jobs.db", secret_key="k" * 32, timezone="UTC")
+    yield app
+    app.close()
 
 
 def test_a_retried_run_is_late_by_its_first_start_only(look: Client) -> None:
@@ -161,3 +170,25 @@ def test_a_parameter_is_shown_without_the_quotes_of_its_annotation() -> None:
     def function(order: int, api_key: str = "secret") -> None: ...
 
     assert parameters_text(function) == "(order: int, api_key: str = ***) -> None"
+
+
+def set_a_job_aside(app: Mainspring) -> None:
+    """Add two jobs, one of which cannot be read."""
+    made = app.task(name="one")(print)
+    app.add_job(made, "interval", hours=1, id="sound")
+    damaged = app.add_job(made, "interval", hours=1, id="damaged")
+    assert app.store.set_aside(damaged.id, damaged.version, "bad_signature: altered")
+
+
+def test_a_job_that_was_set_aside_is_listed_and_counted(app: Mainspring) -> None:
+    set_a_job_aside(app)
+    client = Client(DashboardApp(app))
+    page = client.get("/jobs")
+    assert "Jobs 1 broken 2 Timeline" in page.words
+    assert "All 2 Broken 1" in page.words
+    assert "broken damaged Set aside and not fired: bad_signature: altered." in page.words
+    assert '<a class="name" href="/broken" title="damaged">' in page.text
+    assert len(re.findall(r'<tr tabindex="0" data-key', page.text)) == 2
+    assert "damaged" in client.get("/jobs?health=broken&q=dam").words
+    assert "damaged" not in client.get("/jobs?health=down").words
+    assert "Nothing matches" in client.get("/jobs?q=health:broken+nope").words
