@@ -192,3 +192,10 @@ def test_a_job_that_was_set_aside_is_listed_and_counted(app: Mainspring) -> None
     assert "damaged" in client.get("/jobs?health=broken&q=dam").words
     assert "damaged" not in client.get("/jobs?health=down").words
     assert "Nothing matches" in client.get("/jobs?q=health:broken+nope").words
+
+
+def test_the_system_counts_jobs_that_were_set_aside_apart_from_runs(app: Mainspring) -> None:
+    set_a_job_aside(app)
+    client = Client(DashboardApp(app))
+    assert "Jobs 1 Jobs set aside 1 " in client.get("/system").words
+    assert "Runs broken, ever 0 " in client.get("/system").words
