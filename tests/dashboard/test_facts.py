@@ -199,3 +199,19 @@ def test_the_system_counts_jobs_that_were_set_aside_apart_from_runs(app: Mainspr
     client = Client(DashboardApp(app))
     assert "Jobs 1 Jobs set aside 1 " in client.get("/system").words
     assert "Runs broken, ever 0 " in client.get("/system").words
+
+
+def test_a_queue_whose_runs_have_all_ended_still_has_its_page(app: Mainspring) -> None:
+    run = app.task(name="one")(print).options(queue="bulk").enqueue()
+    app.cancel(run.id)
+    client = Client(DashboardApp(app))
+    page = client.get("/queues/bulk")
+    assert page.status == 200
+    assert "no living node serves queue 'bulk'; it is empty." in page.words
+    assert "Nothing waits." in page.words
+    assert run.id in page.text
+    assert "Nothing waits in it." in client.get("/queues/bulk/pause").words
+    for name in ("bulky", "!bulk", ".threads"):
+        missing = client.get(f"/queues/{name}")
+        assert missing.status == 404
+        assert f"There is no queue called '{name}' here" in missing.words
