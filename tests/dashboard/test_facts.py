@@ -215,3 +215,11 @@ def test_a_queue_whose_runs_have_all_ended_still_has_its_page(app: Mainspring) -
         missing = client.get(f"/queues/{name}")
         assert missing.status == 404
         assert f"There is no queue called '{name}' here" in missing.words
+
+
+def test_the_timeline_says_that_nobody_fires_jobs(app: Mainspring, look: Client) -> None:
+    app.add_job(app.task(name="one")(print), "interval", minutes=10, id="often")
+    words = Client(DashboardApp(app)).get("/timeline").words
+    assert "No living node fires jobs. The next fire is at " in words
+    assert "Nothing odd" not in words
+    assert "No living node" not in look.get("/timeline").words
