@@ -13,12 +13,14 @@ from mainspring import Mainspring
 from mainspring.core.insight.metrics import Spread
 from mainspring.core.instants import SECOND
 from mainspring.core.redaction import parameters_text
+from mainspring.core.run import Call, Run, Status
 from mainspring.dashboard import Accounts, DashboardApp, hash_password
 from mainspring.dashboard.building import Builder, ViewKey
+from mainspring.dashboard.memo import forget
 from mainspring.dashboard.roles import Role
 from mainspring.errors import StoreUnavailable
 from tests.dashboard.client import Client
-from tests.dashboard.shop import make_shop, seed, seed_flow
+from tests.dashboard.shop import MINUTE, counted, make_shop, seed, seed_flow
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +225,23 @@ def test_the_timeline_says_that_nobody_fires_jobs(app: Mainspring, look: Client)
     assert "No living node fires jobs. The next fire is at " in words
     assert "Nothing odd" not in words
     assert "No living node" not in look.get("/timeline").words
+
+
+def count_a_success(app: Mainspring, minutes_ago: int) -> None:
+    at = app.now() - minutes_ago * MINUTE
+    call = Call("one", (), {}, "one")
+    run = Run(id="x", call=call, created_at=at, run_at=at, started_at=at, finished_at=at, status=Status.SUCCEEDED)
+    app.store.tallies(counted([run]))
+    forget(app)
+
+
+@pytest.mark.parametrize("earlier", [120, 3 * 24 * 60])
+def test_only_a_young_store_shows_its_last_hour(app: Mainspring, earlier: int) -> None:
+    client = Client(DashboardApp(app))
+    assert 'aria-current="true">24 h</a>' in client.get("/").text
+    count_a_success(app, 5)
+    assert 'aria-current="true">1 h</a>' in client.get("/").text
+    assert "Succeeded 1 h 1 " in client.get("/").words
+    assert 'aria-current="true">24 h</a>' in client.get("/?range=24h").text
+    count_a_success(app, earlier)
+    assert 'aria-current="true">24 h</a>' in client.get("/").text

@@ -14,7 +14,7 @@ from mainspring.core.insight.explanation import Explanation
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.schedules.upcoming import LoadStep
-from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history
+from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history, usual_range
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
@@ -46,7 +46,7 @@ class TodoRow(NamedTuple):
 
 def read(view: View) -> dict[str, Any]:
     """Read which range is wanted; each region reads the rest."""
-    name = view.choice("range", RANGES, "24h")
+    name = view.choice("range", RANGES, "24h") if "range" in view.query else usual_range(view)
     table = view.choice("table", ("", "throughput", "ahead"), "")
     return {
         "table": table,
