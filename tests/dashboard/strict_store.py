@@ -62,10 +62,10 @@ def metered(app: Mainspring, meter: StoreMeter, patch: pytest.MonkeyPatch) -> It
     event.listen(database.engine, "checkout", handle)
     handle(database._writer)
 
-    def counting(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def asked(work: Any) -> Any:
+    def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*given: Any) -> Any:
             meter.trip()
-            return plain(work)
+            return plain(*given)
 
         return asked
 
