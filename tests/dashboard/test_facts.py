@@ -245,3 +245,21 @@ def test_only_a_young_store_shows_its_last_hour(app: Mainspring, earlier: int) -
     assert 'aria-current="true">24 h</a>' in client.get("/?range=24h").text
     count_a_success(app, earlier)
     assert 'aria-current="true">24 h</a>' in client.get("/").text
+
+
+def test_the_overview_says_when_the_next_delayed_run_is_due(app: Mainspring) -> None:
+    client, task = Client(DashboardApp(app)), app.task(name="one")(print)
+    assert "Delayed 0 for later" in client.get("/").words
+    app.enqueue_many(task.options(delay=3600 + number).call() for number in range(99))
+    at, call = app.now() + 120 * MINUTE, Call("one", (), {}, "one")
+    retried = Run(id="retried", call=call, queue="default", created_at=at, run_at=at, failures=1, attempt=1)
+    app.store.add_runs([app.store.pack_run(retried)])
+    task.options(after="retried").enqueue()
+    forget(app)
+    answer = client.get("/")
+    due = min(run.record.run_at for run in app.find(status="pending"))
+    assert re.findall(r'next <time [^>]*data-at="(\d+)"', answer.text) == [str(due), str(at)]
+    assert re.search(r"Delayed 100 next in [\w ]+, 1 more blocked .* Retrying 1 next in ", answer.words)
+    task.enqueue()  # more are pending than are read
+    forget(app)
+    assert "Delayed 100 1 more blocked" in client.get("/").words
