@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from mainspring import Mainspring
 from mainspring.core.insight.metrics import Spread
 from mainspring.core.instants import SECOND
 from mainspring.core.redaction import parameters_text
+from mainspring.core.run import Call, Run, Status
 from mainspring.dashboard import Accounts, DashboardApp, hash_password
 from mainspring.dashboard.building import Builder, ViewKey
+from mainspring.dashboard.memo import forget
 from mainspring.dashboard.roles import Role
 from mainspring.errors import StoreUnavailable
 from tests.dashboard.client import Client
-from tests.dashboard.shop import make_shop, seed, seed_flow
+from tests.dashboard.shop import MINUTE, counted, make_shop, seed, seed_flow
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mainspring]:
 @pytest.fixture
 def look(shop: Mainspring) -> Client:
     return Client(DashboardApp(shop))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Mainspring]:
+    """An empty app that a test may change."""
+    app = Mainspring(f"sqlite:///{tmp_path}/jobs.db", secret_key="k" * 32, timezone="UTC")
+    yield app
+    app.close()
 
 
 def test_a_retried_run_is_late_by_its_first_start_only(look: Client) -> None:
@@ -161,3 +172,94 @@ def test_a_parameter_is_shown_without_the_quotes_of_its_annotation() -> None:
     def function(order: int, api_key: str = "secret") -> None: ...
 
     assert parameters_text(function) == "(order: int, api_key: str = ***) -> None"
+
+
+def set_a_job_aside(app: Mainspring) -> None:
+    """Add two jobs, one of which cannot be read."""
+    made = app.task(name="one")(print)
+    app.add_job(made, "interval", hours=1, id="sound")
+    damaged = app.add_job(made, "interval", hours=1, id="damaged")
+    assert app.store.set_aside(damaged.id, damaged.version, "bad_signature: altered")
+
+
+def test_a_job_that_was_set_aside_is_listed_and_counted(app: Mainspring) -> None:
+    set_a_job_aside(app)
+    client = Client(DashboardApp(app))
+    page = client.get("/jobs")
+    assert "Jobs 1 broken 2 Timeline" in page.words
+    assert "All 2 Broken 1" in page.words
+    assert "broken damaged Set aside and not fired: bad_signature: altered." in page.words
+    assert '<a class="name" href="/broken" title="damaged">' in page.text
+    assert len(re.findall(r'<tr tabindex="0" data-key', page.text)) == 2
+    assert "damaged" in client.get("/jobs?health=broken&q=dam").words
+    assert "damaged" not in client.get("/jobs?health=down").words
+    assert "Nothing matches" in client.get("/jobs?q=health:broken+nope").words
+
+
+def test_the_system_counts_jobs_that_were_set_aside_apart_from_runs(app: Mainspring) -> None:
+    set_a_job_aside(app)
+    client = Client(DashboardApp(app))
+    assert "Jobs 1 Jobs set aside 1 " in client.get("/system").words
+    assert "Runs broken, ever 0 " in client.get("/system").words
+
+
+def test_a_queue_whose_runs_have_all_ended_still_has_its_page(app: Mainspring) -> None:
+    run = app.task(name="one")(print).options(queue="bulk").enqueue()
+    app.cancel(run.id)
+    client = Client(DashboardApp(app))
+    page = client.get("/queues/bulk")
+    assert page.status == 200
+    assert "no living node serves queue 'bulk'; it is empty." in page.words
+    assert "Nothing waits." in page.words
+    assert run.id in page.text
+    assert "Nothing waits in it." in client.get("/queues/bulk/pause").words
+    for name in ("bulky", "!bulk", ".threads"):
+        missing = client.get(f"/queues/{name}")
+        assert missing.status == 404
+        assert f"There is no queue called '{name}' here" in missing.words
+
+
+def test_the_timeline_says_that_nobody_fires_jobs(app: Mainspring, look: Client) -> None:
+    app.add_job(app.task(name="one")(print), "interval", minutes=10, id="often")
+    words = Client(DashboardApp(app)).get("/timeline").words
+    assert "No living node fires jobs. The next fire is at " in words
+    assert "Nothing odd" not in words
+    assert "No living node" not in look.get("/timeline").words
+
+
+def count_a_success(app: Mainspring, minutes_ago: int) -> None:
+    at = app.now() - minutes_ago * MINUTE
+    call = Call("one", (), {}, "one")
+    run = Run(id="x", call=call, created_at=at, run_at=at, started_at=at, finished_at=at, status=Status.SUCCEEDED)
+    app.store.tallies(counted([run]))
+    forget(app)
+
+
+@pytest.mark.parametrize("earlier", [120, 3 * 24 * 60])
+def test_only_a_young_store_shows_its_last_hour(app: Mainspring, earlier: int) -> None:
+    client = Client(DashboardApp(app))
+    assert 'aria-current="true">24 h</a>' in client.get("/").text
+    count_a_success(app, 5)
+    assert 'aria-current="true">1 h</a>' in client.get("/").text
+    assert "Succeeded 1 h 1 " in client.get("/").words
+    assert 'aria-current="true">24 h</a>' in client.get("/?range=24h").text
+    count_a_success(app, earlier)
+    assert 'aria-current="true">24 h</a>' in client.get("/").text
+
+
+def test_the_overview_says_when_the_next_delayed_run_is_due(app: Mainspring) -> None:
+    client, task = Client(DashboardApp(app)), app.task(name="one")(print)
+    assert "Delayed 0 for later" in client.get("/").words
+    app.enqueue_many(task.options(delay=3600 + number).call() for number in range(99))
+    at, call = app.now() + 120 * MINUTE, Call("one", (), {}, "one")
+    retried = Run(id="retried", call=call, queue="default", created_at=at, run_at=at, failures=1, attempt=1)
+    app.store.add_runs([app.store.pack_run(retried)])
+    task.options(after="retried").enqueue()
+    forget(app)
+    answer = client.get("/")
+    due = min(run.record.run_at for run in app.find(status="pending"))
+    assert re.findall(r'next <time [^>]*data-at="(\d+)"', answer.text) == [str(due), str(at)]
+    assert re.search(r"Delayed 100 \+1 blocked next in .* Retrying 1 next in ", answer.words)
+    task.enqueue()  # more are pending than are read
+    forget(app)
+    assert "Delayed 100 1 more blocked" in client.get("/").words

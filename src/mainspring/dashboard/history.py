@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mainspring.core.insight.metrics import Counts
+
 if TYPE_CHECKING:
     from mainspring.dashboard.page import View
 
-__all__ = ["RANGES", "HistoryRange", "RunHistory", "read_history"]
+__all__ = ["RANGES", "HistoryRange", "RunHistory", "read_history", "usual_range"]
 
 FRESH_SECONDS: Final = 2.0
 HOUR: Final = timedelta(hours=1)
@@ -43,7 +45,7 @@ class RunHistory(NamedTuple):
 
     steps: list[HistoryStep]
     step: int
-    last_hour_failed: int
+    last_hour: Counts
 
     @property
     def succeeded(self) -> int:
@@ -54,6 +56,18 @@ class RunHistory(NamedTuple):
     def failed(self) -> int:
         """How many runs failed."""
         return sum(step.failed for step in self.steps)
+
+    @property
+    def began_lately(self) -> bool:
+        """Whether runs ended in the last hour, and none in the rest of the range."""
+        lately = self.last_hour.of("succeeded") + self.last_hour.of("failed")
+        return 0 < self.succeeded + self.failed <= lately
+
+
+def usual_range(view: View) -> str:
+    """Return the range to show unless somebody chooses: a day; an hour while the first run has ended within it."""
+    young = all(read_history(view, RANGES[name]).began_lately for name in ("24h", "30d"))
+    return "1h" if young else "24h"
 
 
 def read_history(view: View, chosen: HistoryRange) -> RunHistory:
@@ -70,4 +84,4 @@ def _read(view: View, chosen: HistoryRange) -> RunHistory:
         HistoryStep(first + number * found.step, each.of("succeeded"), each.of("failed"))
         for number, each in enumerate(counts)
     ]
-    return RunHistory(steps, found.step, view.app.metrics(HOUR).total().of("failed"))
+    return RunHistory(steps, found.step, view.app.metrics(HOUR).total())

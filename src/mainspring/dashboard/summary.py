@@ -40,6 +40,12 @@ class Summary(NamedTuple):
     """By page: the mark and the words of the problem there."""
     store: str
 
+    @property
+    def broken_jobs(self) -> dict[str, str]:
+        """The jobs that were set aside, and why."""
+        parts = [part for part in self.explanation.parts if (part.kind, part.state) == ("job", "broken")]
+        return {job_id: part.sentence for part in parts for job_id in part.ids or (part.id,)}
+
 
 NO_SUMMARY: Final = Summary(Explanation(kind="system", id="", state="unknown", sentence=""), 0, {}, {}, "")
 

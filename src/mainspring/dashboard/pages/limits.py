@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.wording import several, took
 from mainspring.core.run_view import RunView
+from mainspring.core.searching import MOST_RUNS_SEARCHED
 from mainspring.core.validation import check_queue
 from mainspring.core.waiting.gates import Limit
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Question, View
+from mainspring.dashboard.rates import queue_rates
 from mainspring.jobstores.values import QueueInfo
 
-__all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of", "queue_of"]
+__all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of", "oldest_searched", "queue_of"]
 
 RUNS_READ: Final = 1000
 """Blocked and running runs of a queue that are read to find the keys of its limits."""
@@ -77,12 +80,28 @@ def _number(form: Mapping[str, str], least: int) -> int | None:
 
 
 def queue_of(view: View) -> QueueInfo:
-    """Return the queue that the address names; raise NoSuchThing."""
-    name = check_queue(view.params["name"])
+    """Return the queue that the address names, be it empty by now; raise NoSuchThing if it never held a run."""
+    name = view.params["name"]
     found = next((queue for queue in view.app.queues() if queue.name == name), None)
-    if found is None:
+    if found is None and not _is_known(view, name):
         raise NoSuchThing("queue", name)
-    return found
+    return found or QueueInfo(name=name)
+
+
+def _is_known(view: View, name: str) -> bool:
+    """Return True if a node serves a queue, runs of it were counted lately, or one of the newest runs was in it."""
+    try:
+        check_queue(name)
+    except (TypeError, ValueError):
+        return False
+    if name in queue_rates(view) or any(name in node.queues for node in view.nodes):
+        return True
+    return bool(view.app.find(queue=name, since=oldest_searched(view), limit=1))
+
+
+def oldest_searched(view: View) -> datetime | None:
+    """Return when the oldest run was made that a page looks at to find those of one queue."""
+    return view.cached("made behind", 5.0, lambda: view.app.runs.made_behind(None, MOST_RUNS_SEARCHED))
 
 
 def _fields(now: int | None, words: str) -> dict[str, Any]:

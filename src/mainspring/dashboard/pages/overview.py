@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -13,12 +13,13 @@ from mainspring.core.failures import ErrorGroup
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
+from mainspring.core.run import Run
 from mainspring.core.schedules.upcoming import LoadStep
-from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history
+from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history, usual_range
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.queues import queue_rows
+from mainspring.dashboard.pages.queues import QueueRow, queue_rows
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
 from mainspring.dashboard.summary import HEALS_ITSELF
 
@@ -30,6 +31,8 @@ QUEUES_SHOWN: Final = 6
 GROUPS_SHOWN: Final = 4
 ERROR_BARS: Final = 12
 MOST_RETRYING: Final = 1000
+MOST_PENDING: Final = 100
+"""Look for the next run that is due only among this many: no store lists runs by their time."""
 HOURS_AHEAD: Final = 24
 STEP_AHEAD: Final = 15 * 60 * SECOND
 _WORDS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
@@ -46,7 +49,7 @@ class TodoRow(NamedTuple):
 
 def read(view: View) -> dict[str, Any]:
     """Read which range is wanted; each region reads the rest."""
-    name = view.choice("range", RANGES, "24h")
+    name = view.choice("range", RANGES, "24h") if "range" in view.query else usual_range(view)
     table = view.choice("table", ("", "throughput", "ahead"), "")
     return {
         "table": table,
@@ -115,9 +118,12 @@ def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
     oldest = min((row.info.oldest_at for row in rows if row.info.oldest_at is not None), default=None)
     busiest = max(rows, key=lambda row: row.info.running, default=None)
     silent = [node for node in nodes if node.state == "silent"]
+    later = _later(view, rows)
     return {
         "waiting": sum(row.info.waiting for row in rows),
         "delayed": sum(row.info.delayed for row in rows),
+        "next_due": min((run.run_at for run in later), default=None),
+        "next_retry": min((run.run_at for run in later if run.failures), default=None),
         "blocked": sum(row.info.blocked for row in rows),
         "running": sum(row.info.running for row in rows),
         "slots": sum(node.slots for node in nodes if node.state != "silent"),
@@ -129,6 +135,15 @@ def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "alive": len(nodes) - len(silent),
         "silent": silent,
     }
+
+
+def _later(view: View, rows: Sequence[QueueRow]) -> list[Run]:
+    """Return the delayed runs of these queues; none if too many are pending to read them all."""
+    if not 0 < sum(row.info.delayed for row in rows) <= MOST_PENDING - sum(row.info.waiting for row in rows):
+        return []
+    found = view.cached("pending", 3.0, lambda: view.app.find(status="pending", limit=MOST_PENDING))
+    names = {row.info.name for row in rows}
+    return [] if found.more else [run.record for run in found if run.record.run_at > view.now and run.queue in names]
 
 
 # -- charts --------------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from mainspring.dashboard.looks.clock_labels import ClockLabel, clock_labels
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
-from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.page import Action, Deed, Page, Question, View
 from mainspring.dashboard.pages.limits import ACTIONS as LIMIT_ACTIONS
-from mainspring.dashboard.pages.limits import gate_rows, limit_of, queue_of
+from mainspring.dashboard.pages.limits import gate_rows, limit_of, oldest_searched, queue_of
 from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
@@ -125,7 +125,7 @@ def read(view: View) -> dict[str, Any]:
 
 def _told(view: View, row: QueueRow) -> Explanation:
     """Explain a queue by the state that the table shows: it knows the rates, too."""
-    told = view.explain(row.info, queues=[each.info for each in queue_rows(view)])
+    told = view.explain(row.info, queues=[row.info, *(each.info for each in queue_rows(view))])
     head, _, rest = told.sentence.partition(": ")
     if row.state in ("growing", "full") and head == "Waiting":
         why = f"{row.why[:1].lower()}{row.why[1:]}"
@@ -268,9 +268,7 @@ RUNS_COUNTED: Final = 500
 def read_one(view: View) -> dict[str, Any]:
     """Read one queue: why it stands as it does, who serves it, what waits in it."""
     name = view.params["name"]
-    row = next((each for each in queue_rows(view) if each.info.name == name), None)
-    if row is None:
-        raise NoSuchThing("queue", name)
+    row = next((each for each in queue_rows(view) if each.info.name == name), None) or _row(queue_of(view), view.nodes)
     serving = [node for node in view.nodes if name in node.queues]
     return {"row": row, "told": _told(view, row), "serving": serving, "title": name}
 
@@ -281,7 +279,7 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
     pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
     due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))
     gates, unread = gate_rows(view, name)
-    oldest = view.cached("made behind", 5.0, lambda: view.app.runs.made_behind(None, MOST_RUNS_SEARCHED))
+    oldest = oldest_searched(view)
     ended = view.app.find(queue=name, status=ENDED, since=oldest, limit=ENDED_SHOWN)
     return {
         "tasks": Counter(run.task for run in pending).most_common(8),

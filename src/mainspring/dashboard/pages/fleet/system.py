@@ -25,7 +25,15 @@ DOCTOR_PATIENCE_SECONDS: Final = 0.1
 """Wait this long for the doctor, who looks at each job and at thousands of records; then show the page without."""
 AUDIT_PAGE_ENTRIES: Final = 50
 MOST_FINDINGS: Final = 60
-_COUNTERS: Final = ("jobs", "succeeded", "failed", "cancelled", "missed", "broken")
+_COUNTERS: Final = {
+    "jobs": "Jobs",
+    "aside": "Jobs set aside",
+    "succeeded": "Succeeded, ever",
+    "failed": "Failed, ever",
+    "cancelled": "Cancelled, ever",
+    "missed": "Missed, ever",
+    "broken": "Runs broken, ever",
+}
 _SHAPES: Final = {Mark.OK: "up", Mark.WARNING: "late", Mark.PROBLEM: "down"}
 _CURSOR: Final = re.compile(r"[0-9a-f]{16,64}")
 _KINDS: Final = ("", "run", "runs", "job", "queue", "node", "app")
@@ -64,12 +72,12 @@ def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Measure the store, and count what it has seen."""
     app = view.app
     figures = remembered(app, "system.store", 10.0, app.store_figures)
-    counters = remembered(app, "system.counters", 2.0, app.counters)
+    counters = {**remembered(app, "system.counters", 2.0, app.counters), "aside": len(view.summary.broken_jobs)}
     return {
         "where": without_password(app.url) if isinstance(app.url, str) else repr(app.url),
         "size": "" if figures.size is None else _bytes(figures.size),
         "latency": f"{figures.latency * 1000:.1f} ms" if figures.latency >= 0.0001 else "less than 0.1 ms",
-        "counters": [(name, counters[name]) for name in _COUNTERS if name in counters],
+        "counters": [(words, counters[name]) for name, words in _COUNTERS.items() if name in counters],
     }
 
 

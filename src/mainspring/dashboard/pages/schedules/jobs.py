@@ -23,7 +23,7 @@ __all__ = ["PAGE", "ScheduleRow", "drift_of"]
 
 PAGE_ROWS: Final = 40
 """A row has some forty elements, and a page 2,500 at most."""
-_HEALTHS: Final = ("down", "late", "up", "paused", "new")
+_HEALTHS: Final = ("broken", "down", "late", "up", "paused", "new")
 _ORDERS: Final = {"health": "Health", "next": "Next", "name": "Name"}
 
 
@@ -57,6 +57,8 @@ def read(view: View) -> dict[str, Any]:
     order, drift = view.choice("order", _ORDERS, "health"), view.choice("drift", ("", "yes"), "")
     known = [job for job in board.jobs.values() if _matches(job, board.healths[job.id], wanted, drifts)]
     counts = {state: sum(str(board.healths[job.id].state) == state for job in known) for state in _HEALTHS}
+    broken = _broken(view, wanted)
+    counts["broken"] = len(broken)
     drifting = sum(bool(drifts.get(job.id)) for job in known)
     chosen = [job for job in known if not health or str(board.healths[job.id].state) == health]
     chosen = [job for job in chosen if not drift or drifts.get(job.id)]
@@ -74,13 +76,20 @@ def read(view: View) -> dict[str, Any]:
         "drifting": drifting,
         "differing": sum(map(bool, drifts.values())),
         "counts": counts,
-        "known": len(known),
+        "known": len(known) + len(broken),
         "found": len(chosen),
         "start": start,
         "jobs": page,
+        "broken": list(broken.items())[:PAGE_ROWS] if health in ("", "broken") and not drift and not start else [],
         "next": page[-1].id if start + len(page) < len(chosen) else "",
         "drifts": drifts,
     }
+
+
+def _broken(view: View, wanted: str) -> dict[str, str]:
+    """Return the jobs that were set aside and fit a filter: their id is all that can be read of them."""
+    words = [word for word in wanted.lower().split() if word != "health:broken"]
+    return {job_id: why for job_id, why in view.summary.broken_jobs.items() if all(w in job_id.lower() for w in words)}
 
 
 def _matches(job: Job, health: JobHealth, wanted: str, drifts: dict[str, list[Difference]]) -> bool:

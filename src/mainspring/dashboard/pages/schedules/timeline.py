@@ -226,7 +226,7 @@ def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Say what is odd in the stretch: a change of the clock, or where most comes together."""
+    """Say what is odd in the stretch: nobody fires, the clock changes, or where most comes together."""
     stretch: Stretch = data["stretch"]
     begin = max(view.now, stretch.since)
     step = max(60 * SECOND, (stretch.until - begin) // LOAD_STEPS)
@@ -241,9 +241,10 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
         words = f"peak {peak.busy:.2g}{f' of {slots}' if slots else ''}"
         facts.append(f"busiest about {at:%a %H:%M}, with {peak.busy:.2g}{f' of {slots}' if slots else ''} slots")
     touched = _touched(view, stretch) if stretch.band is not None else []
+    fired = not fires or any(node.state == "running" for node in view.nodes)
     return {
-        "sentence": _sentence(view, stretch, touched, fires),
-        "shape": "late" if stretch.band is not None and touched else "up",
+        "sentence": _sentence(view, stretch, touched, fires, fired),
+        "shape": "down" if not fired else "late" if touched else "up",
         "facts": facts,
         "axis": axis(stretch),
         "load": load_track(
@@ -281,11 +282,12 @@ def _touched(view: View, stretch: Stretch) -> list[str]:
     return found
 
 
-def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int) -> str:
+def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int, fired: bool) -> str:
+    nobody = "" if fired else "No living node fires jobs. "
     if stretch.band is not None:
         at = stretch.since + int(stretch.band.line * (stretch.until - stretch.since))
         words = stretch.band.text.partition(":")[0]
-        begin = f"{words[:1].upper()}{words[1:]} on {view.times.local(at):%A}."
+        begin = f"{nobody}{words[:1].upper()}{words[1:]} on {view.times.local(at):%A}."
         if not touched:
             return f"{begin} No fire here falls into it."
         names = ", ".join(touched[:3]) + (f" and {len(touched) - 3} more" if len(touched) > 3 else "")
@@ -293,7 +295,7 @@ def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int) 
     first = min((job.at for job in job_board(view).jobs.values() if job.at is not None), default=None)
     if first is None or not fires:
         return "Nothing is planned in this stretch."
-    return f"Nothing odd lies ahead. The next fire is at {view.times.text(max(first, view.now))}."
+    return f"{nobody or 'Nothing odd lies ahead. '}The next fire is at {view.times.text(max(first, view.now))}."
 
 
 PAGE = Page(
