@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,9 +53,15 @@ def test_selected_runs_are_asked_about_in_a_dialog_over_the_page(page: Page) -> 
 
 def test_runs_that_cannot_be_moved_are_not_offered_to_be(page: Page) -> None:
     page.goto("/runs?status=failed")
+    move = page.locator(".bulk button", has_text="Move")
     page.locator("tbody tr input").first.check()
-    page.locator(".bulk button", has_text="Move").click()
-    expect(page.locator("#dialog")).to_contain_text("No run can be moved. 1 is failed and stays as it is.")
+    expect(move).to_be_disabled()
+    expect(move).to_have_attribute("title", "none of the selected runs allows it")
+    page.locator("[data-all]").check()
+    move.click()
+    expect(page.locator("#dialog")).to_contain_text(
+        re.compile(r"No run can be moved\. \d+ are failed and stay as they are\.")
+    )
     expect(page.locator("#dialog .row button")).to_have_count(0)
 
 

@@ -18,7 +18,7 @@ export const toast = (said) => {
   if (said.undo) {
     const undo = document.createElement("button");
     undo.textContent = "Undo";
-    undo.addEventListener("click", () => { made.remove(); send(said.undo, new URLSearchParams({ csrf: document.body.dataset.csrf })); });
+    undo.addEventListener("click", () => { made.remove(); said.undo.call ? said.undo() : send(said.undo, new URLSearchParams({ csrf: document.body.dataset.csrf })); });
     made.append(undo);
   }
   document.getElementById("toasts").append(made);
@@ -42,9 +42,13 @@ const send = async (url, body) => {
 const ask = async (url, from) => {
   const answer = await fetch(url, { headers: { "x-part": "1" } });
   if (answer.redirected || !answer.ok) { location.href = url; return; }
+  show(new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes, from);
+};
+
+// What asks takes the focus, and gives it back to what opened it.
+export const show = (nodes, from) => {
   const dialog = box();
-  const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-  dialog.replaceChildren(...made.body.childNodes);
+  dialog.replaceChildren(...nodes);
   for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   const title = dialog.querySelector("h2");
   if (title) { title.id = "dialog-title"; dialog.setAttribute("aria-labelledby", "dialog-title"); }

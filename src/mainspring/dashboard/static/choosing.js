@@ -11,6 +11,7 @@ const count = () => {
     const label = button.querySelector("span"), able = on.filter((box) => box.dataset.can.includes(button.dataset.verb)).length;
     label.textContent = label.textContent.replace(/ \d+$/, "") + (whole || !able ? "" : ` ${able}`);
     button.disabled = !whole && chosen > 0 && !able;
+    button.title = button.disabled ? "none of the selected runs allows it" : "";
   }
   if (page()) { page().checked = chosen > 0 && chosen === all.length; page().indeterminate = chosen > 0 && chosen < all.length; }
 };

@@ -5,6 +5,7 @@ import { startKeys } from "./keys.js";
 import { startTicks } from "./ticks.js";
 import { startChoosing } from "./choosing.js";
 import { startBrush } from "./brush.js";
+import { startViews } from "./views.js";
 
 const root = document.documentElement;
 const narrow = document.body.dataset.phone;
@@ -80,6 +81,7 @@ export { patchNow as patchForTests } from "./live.js";
 startTicks();
 startChoosing();
 startBrush();
+startViews();
 startActs();
 startKeys();
 startLive();

@@ -4,16 +4,19 @@ import { toast } from "./acts.js";
 
 const body = document.body;
 const stale = new Map(); // regions that changed while somebody used them
-let held = false, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
+let held = false, live = true, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
 
 export const isHeld = () => held;
 export const hold = (on) => {
   held = on;
-  for (const chip of document.querySelectorAll(".live")) {
-    chip.classList.toggle("held", held);
-    chip.querySelector("span").textContent = held ? "Held" : "Live";
-  }
-  if (!held) settle();
+  mark(live);
+  const note = document.getElementById("held"), focused = note.contains(document.activeElement);
+  note.hidden = !held;
+  note.querySelector("b").textContent = clock(seen);
+  announcer().textContent = held ? "Updates are held" : "Updates go on";
+  if (held) return;
+  settle();
+  if (focused) [...document.querySelectorAll(".live")].find((chip) => chip.checkVisibility())?.focus();
 };
 
 // -- patching: elements keep their identity, so focus and scroll survive --------------------------------------------
@@ -110,11 +113,12 @@ const take = (state) => {
   mark(true);
 };
 
+const announcer = () => document.getElementById("announce");
 const counted = () => document.querySelectorAll("main tr .st.t-bad").length;
 const announce = (before, after) => {
   if (after <= before || Date.now() - said < 5000) return;
   said = Date.now();
-  document.getElementById("announce").textContent = `${after - before} more need a look`;
+  announcer().textContent = `${after - before} more need a look`;
 };
 
 const banner = (problem) => {
@@ -133,12 +137,14 @@ const banner = (problem) => {
 const clock = (at) => {
   try { return new Date(at).toLocaleTimeString("en-GB", { timeZone: body.dataset.zone }); } catch { return new Date(at).toTimeString().slice(0, 8); }
 };
-const mark = (live) => {
+const mark = (on) => {
+  live = on;
   for (const chip of document.querySelectorAll(".live")) {
+    chip.classList.toggle("held", held);
     chip.classList.toggle("lost", !live);
-    if (!held) chip.querySelector("span").textContent = live ? "Live" : "Not live";
+    chip.querySelector("span").textContent = held ? "Held" : live ? "Live" : "Not live";
     const time = chip.querySelector("time");
-    if (time) time.textContent = live ? clock(seen) : `as of ${clock(seen)}`;
+    if (time && !held) time.textContent = live ? clock(seen) : `as of ${clock(seen)}`;
   }
 };
 
