@@ -111,6 +111,13 @@ def test_a_copied_id_is_confirmed(chromium: Browser, address: str) -> None:
     context.close()
 
 
+def test_what_the_browser_does_not_let_copy_is_shown_to_be_selected(page: Page) -> None:
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")  # as without https
+    page.goto("/runs/export03")
+    page.locator(".crumbs [data-copy]").click()
+    expect(page.locator(".toast.bad")).to_contain_text("Select it here: export03", timeout=LIMIT)
+
+
 def test_the_tag_of_an_error_is_level_with_its_name(page: Page) -> None:
     page.goto("/errors")
     apart = page.evaluate(

@@ -34,18 +34,23 @@ const zones = () => {
 
 export const say = (text) => { document.getElementById("announce").textContent = text; };
 
+const take = async (text, label) => {
+  try { await navigator.clipboard.writeText(text); } catch { // not there without https, unless on localhost
+    toast({ text: `The browser does not let this page copy. Select it here: ${text}`, bad: true });
+    return;
+  }
+  if (!label) { toast({ text: "Copied" }); return; }
+  const before = label.textContent;
+  label.textContent = "Copied";
+  setTimeout(() => { label.textContent = before; }, 1500);
+};
+
 const doers = { newer: () => document.dispatchEvent(new Event("newer")), theme: turn, zone: zones, hold: () => hold(!isHeld()), search: () => document.dispatchEvent(new Event("palette")) };
 document.addEventListener("click", (event) => {
   const at = event.target.closest("[data-do]");
   if (at && doers[at.dataset.do]) doers[at.dataset.do]();
   const copy = event.target.closest("[data-copy]");
-  if (copy) navigator.clipboard?.writeText(copy.dataset.copy).then(() => {
-    const label = copy.querySelector("span");
-    if (!label) { toast({ text: "Copied" }); return; }
-    const before = label.textContent;
-    label.textContent = "Copied";
-    setTimeout(() => { label.textContent = before; }, 1500);
-  });
+  if (copy) take(copy.dataset.copy, copy.querySelector("span"));
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
 
