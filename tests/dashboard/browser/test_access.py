@@ -84,7 +84,7 @@ def test_check_10_all_marks_differ_in_one_shade_of_grey(page: Page) -> None:
 def test_check_10_shapes_stay_when_colours_are_forced(page: Page) -> None:
     page.emulate_media(forced_colors="active")
     page.goto("/jobs")
-    marks = page.locator("main svg.m")
+    marks = page.locator("main svg.m:visible")
     grounds = marks.evaluate_all(
         "nodes => nodes.map(n => [getComputedStyle(n).color, n.getBoundingClientRect().width])"
     )

@@ -26,9 +26,9 @@ const turn = () => {
 
 const zones = () => {
   const mine = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const order = [...new Set(["", mine, "UTC"])];
-  const now = decodeURIComponent((document.cookie.match(/mainspring_zone=([^;]*)/) || [])[1] || "");
-  keep("zone", order[(order.indexOf(now) + 1) % order.length]);
+  const own = document.body.dataset.appZone, order = [...new Set([own, mine, "UTC"])];
+  const next = order[(order.indexOf(document.body.dataset.zone) + 1) % order.length];
+  keep("zone", next === own ? "" : next);
   location.reload();
 };
 

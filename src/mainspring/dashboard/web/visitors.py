@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 from typing import Any, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -96,7 +97,7 @@ class Visitors:
 
     def zone(self, request: Request) -> str:
         """Return the name of the zone in which a person reads times; empty for the app's."""
-        return request.cookies.get(ZONE, "")[:64]
+        return unquote(request.cookies.get(ZONE, ""))[:64]  # the script writes Asia%2FTokyo
 
     def theme(self, request: Request) -> str:
         """Return light or dark, or empty for the system's."""
