@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring, __version__
+from mainspring.app.doctor import diagnose
 from mainspring.cli import main
 from mainspring.jobstores.base import NodeInfo
 
@@ -121,6 +122,17 @@ def test_the_doctor_of_a_database_whose_key_is_gone_says_so_and_makes_no_other_k
     assert "its key file" in text
     assert "put it back, or set MAINSPRING_SECRET_KEY" in text
     assert not (tmp_path / "jobs.db.key").exists()
+
+
+def test_an_app_whose_key_file_is_gone_keeps_its_key_and_hears_of_it_each_time(tmp_path: Path) -> None:
+    with Mainspring(f"sqlite:///{tmp_path}/jobs.db") as app:
+        run = app.enqueue(print)
+        codec = app.codec
+        (tmp_path / "jobs.db.key").unlink()
+        for _ in range(2):
+            assert [each.mark for each in diagnose(app).findings if each.subject == "key"] == ["warning"]
+        assert app.codec is codec
+        assert app.get(run.id).status == "pending"
 
 
 def test_a_worker_needs_code() -> None:

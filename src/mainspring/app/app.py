@@ -369,10 +369,6 @@ class Mainspring:
         """The key file that is gone from beside the SQLite database, if the app has no other key; else None."""
         return self._app_store.absent_key
 
-    def make_no_key_file(self) -> None:
-        """Use a key that nobody keeps, for whoever only looks at a database whose key file is gone."""
-        self._app_store.make_no_key_file()
-
     @property
     def may_import(self) -> bool:
         """Whether unregistered names may be imported: with a key, or if no other process can write to the store."""

@@ -93,19 +93,23 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return not self.count(Mark.PROBLEM)
 
 
-def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, path: str | None = None) -> Diagnosis:
+def diagnose(
+    app: Mainspring, *, code: bool = True, require: str | None = None, path: str | None = None, alone: bool = False
+) -> Diagnosis:
     """Look at an app's store and nodes.
 
     `code` says that the app has its tasks, so stored records can be compared with them; without it, only the reports of
     the nodes count. `require` is the lowest acceptable durability, by default the app's own. `path` is where workers
-    find the app; the advice names it.
+    find the app; the advice names it. `alone` says that this process does nothing else with the app: if its key file is
+    gone, it looks with a key that nobody keeps, instead of making another key file.
     """
     where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
-    if (absent_key := app.absent_key) is not None:
-        app.make_no_key_file()
+    absent_key = app.absent_key
+    if absent_key is not None and alone:
+        app._app_store.use_throwaway_key()
     level, findings, reachable = "unknown", list[Finding](), True
     try:
         store = app.store

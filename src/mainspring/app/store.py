@@ -16,7 +16,7 @@ from mainspring.app.import_guard import import_purpose
 from mainspring.app.insight.acting import Acting
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
-from mainspring.codec import Codec, TypeBook
+from mainspring.codec import Codec, Keyring, TypeBook
 from mainspring.codec.key_sources import absent_key_file, find_keyring
 from mainspring.core.run import Run
 from mainspring.core.waiting.followups import FinishedRun
@@ -148,9 +148,11 @@ class AppStore:
         """The key file that is gone from beside the SQLite database, if the app has no other key."""
         return absent_key_file(self.keys, self.url)
 
-    def make_no_key_file(self) -> None:
-        """Use a key that nobody keeps, for whoever only looks at a database whose key file is gone."""
-        self.keys = secrets.token_hex(16)
+    def use_throwaway_key(self) -> None:
+        """Use a key that nobody keeps, for a process that only looks at a database whose key file is gone."""
+        with self.lock:
+            keyring = Keyring([secrets.token_bytes(32)])
+            self._codec = Codec(keyring, name=self.name, allow_pickle=self.allow_pickle, types=self.types)
 
     @property
     def may_import(self) -> bool:

@@ -58,7 +58,7 @@ def doctor(target: str | None, where: str | None, name: str, require: str | None
     place = target_of(target or where)
     url = "://" in place
     with opened(place, name, must_exist=False, needs_key=False) as app:
-        found = diagnose(app, code=not url, require=require, path=None if url else place)
+        found = diagnose(app, code=not url, require=require, path=None if url else place, alone=True)
     if as_json:
         print_json({**msgspec.to_builtins(found), "ok": found.ok})
     else:
