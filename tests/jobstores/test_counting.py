@@ -115,12 +115,13 @@ def test_sums_that_could_not_be_handed_over_are_not_lost() -> None:
 
 def test_the_number_of_keys_has_a_bound_and_nothing_is_lost() -> None:
     sums = MetricSums()
-    sums.added([Run(id="r", call=Call(f"shop:task{number}"), queue="mail") for number in range(MOST_KEYS + 50)], NOW)
+    most = 2 * MOST_KEYS
+    sums.added([Run(id="r", call=Call(f"shop:task{number}"), queue="mail") for number in range(most + 50)], NOW)
     tallies = [each for each in sums.take() if each.level == 0]
     tasks = {each.name: sum(each.cells.values()) for each in tallies if each.kind == "task"}
-    assert len(tasks) == MOST_KEYS + 1
+    assert len(tasks) == most + 1
     assert tasks[""] == 50
-    assert sum(tasks.values()) == MOST_KEYS + 50
+    assert sum(tasks.values()) == most + 50
 
 
 def test_runs_of_too_many_jobs_still_count_for_their_queue_and_task() -> None:
@@ -130,6 +131,14 @@ def test_runs_of_too_many_jobs_still_count_for_their_queue_and_task() -> None:
     assert counted["queue", "mail"] == counted["task", "shop:send"] == MOST_KEYS + 50
     assert counted["job", "job0"] == 1
     assert counted["job", ""] == 50
+
+
+def test_calls_without_a_job_count_for_their_queue_and_task_beside_too_many_jobs() -> None:
+    sums = MetricSums()
+    sums.added([run(job_id=f"job{number}") for number in range(MOST_KEYS + 50)], NOW)
+    sums.added([Run(id="r", call=Call("shop:other"), queue="other")], NOW)
+    counted = {(each.kind, each.name): sum(each.cells.values()) for each in sums.take() if each.level == 0}
+    assert counted["queue", "other"] == counted["task", "shop:other"] == 1
 
 
 def test_a_forked_child_does_not_hand_over_what_its_parent_counted() -> None:

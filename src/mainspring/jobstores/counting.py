@@ -137,10 +137,10 @@ class MetricSums:
 
     def _begin_cells(self, key: _Key) -> list[int]:
         """Return the cells of one more combination, or those with fewer names if there are too many."""
-        sums, most = self._sums, MOST_KEYS
-        if len(sums) >= most and key[3] is not None:
-            key, most = (*key[:3], ""), 2 * MOST_KEYS
-        if len(sums) >= most and key not in sums:
+        sums = self._sums
+        if len(sums) >= MOST_KEYS and key[3] is not None:
+            key = (*key[:3], "")
+        if len(sums) >= 2 * MOST_KEYS and key not in sums:
             key = key[0], "", "", ""
         cells = sums.get(key)
         if cells is None:
