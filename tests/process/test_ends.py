@@ -87,6 +87,32 @@ def test_another_process_is_told_whether_a_change_concerns_jobs(opener: Opener) 
         cursor = quiet(here, CHANGES)
 
 
+@on("sqlite")
+def test_a_job_behind_more_new_runs_than_a_socket_holds_is_told_of(opener: Opener) -> None:
+    here, elsewhere = opener(), opener()
+    add_run(elsewhere)
+    cursor = quiet(here, CHANGES)
+    for _ in range(600):  # nobody reads meanwhile; Linux holds 10 or, on newer systems, 512
+        add_run(elsewhere)
+    add_job(elsewhere, due_in=-1)
+    heard = here.wait(cursor, PATIENCE_SECONDS)
+    assert (heard - cursor) % RUNS_STEP != 0
+
+
+@on("sqlite")
+def test_a_change_that_no_socket_tells_of_is_seen_while_others_tell_of_runs_all_the_time(opener: Opener) -> None:
+    here, elsewhere, mute = opener(), opener(), opener()
+    add_run(elsewhere)
+    mute._open().waker.tell = lambda step: None
+    cursor = heard = quiet(here, CHANGES)
+    add_job(mute, due_in=-1)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (heard - cursor) % RUNS_STEP == 0:
+        assert time.monotonic() < deadline
+        add_run(elsewhere)
+        heard = here.wait(heard, 1)
+
+
 @on("sqlite", "postgresql", "mariadb", "redis")
 def test_an_end_in_another_process_wakes_a_waiter(opener: Opener) -> None:
     ours, theirs = opener(), opener()

@@ -5,6 +5,7 @@ Run as a script, this file is one of those processes.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -153,11 +154,17 @@ class Disk:
         self._path = path
         self._left = path.parent / "left" / path.name
         self._left.parent.mkdir()
+        self._log = b""
 
     def waited(self) -> bool:
-        """Return whether the last commit waited for the disk; if so, everything up to it is there."""
+        """Return whether the last commit since the last look waited for the disk; if so, everything up to it is there.
+
+        A transaction that changes no byte commits nothing, so it waits for nothing.
+        """
         with self._database._turn:
-            waited: bool = self._database._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+            before, self._log = self._log, Path(f"{self._path}-wal").read_bytes()
+            lasting = self._database._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+            waited = lasting and self._log != before
             if waited:
                 for suffix in ("", "-wal"):
                     shutil.copy(f"{self._path}{suffix}", f"{self._left}{suffix}")
@@ -199,8 +206,18 @@ def test_a_claim_of_a_run_that_may_start_only_once_outlasts_a_power_failure(path
     with opened(path) as store:
         disk = Disk(store, path)
         run = add_run(store, policy=Policy(delivery="at_most_once"))
+        disk.waited()
+        database: Any = store._open()
+        keep, kept_alone = database.keep_claim, []
+
+        def keep_and_look(token: str) -> None:
+            disk.waited()
+            keep(token)
+            kept_alone.append(disk.waited())
+
+        database.keep_claim = keep_and_look
         [claimed] = claim(store)
-        assert disk.waited()
+        assert kept_alone == [True]
     with disk.opened() as after:
         assert claim(after) == []
         kept = current(after, run)
@@ -224,6 +241,41 @@ def test_a_claim_that_shares_its_commit_with_an_enqueue_waits_for_the_disk(path:
         assert disk.waited()
     with disk.opened() as after:
         assert current(after, make_run(after, "shared")).status in (Status.PENDING, Status.RUNNING)
+
+
+def test_an_interrupt_while_the_setting_changes_lets_no_later_enqueue_be_lost(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        add_run(store)
+        database: Any = store._open()
+        writer = database._writer
+
+        class Interrupted:
+            def execute(self, statement: str) -> None:
+                writer.execute(statement)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            database._set_synchronous(Interrupted(), "NORMAL")
+        disk.waited()
+        add_run(store)
+        assert disk.waited()
+
+
+def test_the_error_of_a_write_is_gone_once_its_caller_has_dropped_it(path: Path) -> None:
+    class Unlucky(Exception):
+        pass
+
+    def fail(tx: object) -> None:
+        raise Unlucky
+
+    with opened(path) as store:
+        database: Any = store._open()
+        for _ in range(3):
+            with pytest.raises(Unlucky):
+                database.write(fail)
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, Unlucky)]
 
 
 # -- a disk that is full -----------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ __all__ = [
 
 Claimed = tuple[int, list[RunRow], int | None]
 """The store's now, the claimed runs, and when others can be had."""
-KEEP_CLAIM: Final = "UPDATE {runs} SET lease_until = lease_until WHERE status = 'running' AND token = ?"
-"""Changes nothing: any commit that waits for the disk brings all earlier ones there."""
+KEEP_CLAIM: Final = "UPDATE {runs} SET lease_until = lease_until + 1 WHERE status = 'running' AND token = ?"
+"""Any commit that waits for the disk brings all earlier ones there; SQLite commits nothing if no byte has changed."""
 Level = tuple[str, int]
 """A lane and a priority at which runs wait in it."""
 

@@ -58,7 +58,7 @@ BUSY_TIMEOUT_MS: Final = 10
 """SQLite itself waits this many milliseconds for the write lock."""
 
 
-class _SharedWork(msgspec.Struct, eq=False, gc=False):
+class _SharedWork(msgspec.Struct, eq=False):  # with gc: its error has a traceback that leads back to it
     """One caller's work, waiting for a commit that it may share."""
 
     work: Callable[[StoreTx], Any]
@@ -132,11 +132,12 @@ class SQLiteDatabase(Database):
             connection.isolation_level = None
             connection.execute(f"PRAGMA busy_timeout = {int(STEP_TIMEOUT_SECONDS * 1000)}")
             if writer:
+                self._quicker = self._synchronous  # without the log, another setting might harm the file
                 if self._use_wal(connection):
                     # SQLite's own wait polls less and less often, so among processes that write all the time it may
                     # never get the lock. So let it wait briefly, again and again.
                     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-                    self._quicker = "NORMAL"  # without the log, that might harm the file
+                    self._quicker = "NORMAL"
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 self._present = self._synchronous
                 connection.execute("PRAGMA cache_size = -16000")
@@ -361,6 +362,7 @@ class SQLiteDatabase(Database):
     def _set_synchronous(self, connection: sqlite3.Connection, wanted: str) -> None:
         """Set how the next commit waits for the disk; inside of a transaction SQLite does not allow it."""
         if wanted != self._present:
+            self._present = ""  # an interrupt may come between the two
             connection.execute(f"PRAGMA synchronous = {wanted}")
             self._present = wanted
 

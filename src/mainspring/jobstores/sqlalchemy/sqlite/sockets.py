@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
 import socket
@@ -19,6 +20,8 @@ __all__ = ["SocketWaker"]
 _ANYTHING, _RUNS = b".", b"r"
 """What a datagram may say of the change that it is about."""
 
+SHORTEST_QUEUE: Final = 10
+"""A socket holds at least this many datagrams (Linux: net.unix.max_dgram_qlen)."""
 FRESH_NS: Final = 50_000_000  # ns: a second change of a folder within this time may not show in its timestamp
 SOCKETLESS_LOOK_SECONDS: Final = 0.05
 """Without a socket, look for ends of runs this often: at a number that changes with every write to the file."""
@@ -32,6 +35,8 @@ class SocketWaker(Waker):
         self.look_every = look_every
         self.data_version: Callable[[], int] = int
         self._seen = 0
+        self._look_at = 0.0 if look_every else math.inf
+        """When to look for changes that no datagram told of, though others come all the time."""
         # A suffix that SQLite itself does not use.
         self._folder = None if path is None else f"{path}-wake"
         if not hasattr(socket, "AF_UNIX"):
@@ -106,13 +111,18 @@ class SocketWaker(Waker):
 
     def receive(self) -> int:
         assert self._socket is not None
-        step = 0
+        step = number = 0
         with contextlib.suppress(OSError):
             while word := self._socket.recv(16):
                 step += RUNS_STEP if word == _RUNS else 1
-        return step or 1
+                number += 1
+        # A full queue drops what comes, which may have said anything; and not every process can send to this one.
+        if not 0 < number < SHORTEST_QUEUE or (self._look_at <= time.monotonic() and self.look()):
+            step |= 1
+        return step
 
     def look(self) -> int:
+        self._look_at = time.monotonic() + (self.look_every or math.inf)
         version = self.data_version()
         changed = version != self._seen
         self._seen = version
