@@ -215,6 +215,7 @@ def make_story(command: Command, tmp_path: Path) -> Iterator[Callable[[str], Sto
         made.append(Story(command, apps[0], apps[1], tmp_path))
         for app in apps:
             app.start(work=True)
+        until(made[-1].lines, "the job has not ticked")  # a move may hold it before its first fire
         return made[-1]
 
     yield make

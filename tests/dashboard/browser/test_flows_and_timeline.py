@@ -82,7 +82,7 @@ def test_a_flow_is_drawn_fills_by_itself_and_waits_for_its_signal(page: Page, ap
     expect(page.locator("#toasts .toast")).to_contain_text("sent back", timeout=LIMIT)
 
 
-def test_a_stretch_of_the_timeline_is_dragged_and_left_again(page: Page) -> None:
+def test_a_stretch_of_the_timeline_is_dragged_and_left_again(page: Page, app: Mainspring) -> None:
     page.goto("/timeline")
     axis = page.locator(".track.axis svg").bounding_box()
     lane = page.locator('.track[data-key="often"] svg.chart').bounding_box()
@@ -91,6 +91,8 @@ def test_a_stretch_of_the_timeline_is_dragged_and_left_again(page: Page) -> None
     y = lane["y"] + 4
     page.mouse.move(axis["x"] + axis["width"] * 0.4, y)
     page.mouse.down()
+    app.add_job(app.as_task("shop:fetch"), "interval", hours=2, id="meanwhile")
+    expect(page.locator("[data-stale]").first).to_be_attached(timeout=LIMIT)
     page.mouse.move(axis["x"] + axis["width"] * 0.6, y, steps=4)
     expect(page.locator(".brushed")).to_be_visible()
     page.mouse.up()

@@ -4,7 +4,7 @@ const ground = (target) => target.closest?.("[data-brush]")?.querySelector(".tra
 let begun = null;
 
 const share = (box, x) => Math.min(1, Math.max(0, (x - box.left) / box.width));
-const end = () => { begun?.shade?.remove(); begun = null; };
+const end = () => { begun?.shade?.remove(); begun?.area.removeAttribute("data-dragged"); begun = null; };
 
 const move = (event) => {
   if (!begun || Math.abs(event.clientX - begun.x) < LEAST_PIXELS) return;
@@ -37,6 +37,7 @@ export const startBrush = () => {
     const svg = ground(event.target);
     if (!svg || event.button || event.pointerType === "touch" || !event.target.closest("svg.chart")) return;
     begun = { x: event.clientX, svg, area: svg.closest("[data-brush]") };
+    begun.area.dataset.dragged = ""; // so that no update replaces it meanwhile
   });
   document.addEventListener("pointermove", move);
   document.addEventListener("pointerup", drop);

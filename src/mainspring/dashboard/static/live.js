@@ -75,7 +75,7 @@ const rows = (from, to) => {
 const inUse = (region) => {
   const focus = document.activeElement;
   if (focus && region.contains(focus) && focus.matches("input:not([type=checkbox]), textarea, select")) return true;
-  if (region.querySelector("details.menu[open]")) return true;
+  if (region.querySelector("details.menu[open], [data-dragged]")) return true;
   const chosen = getSelection();
   return chosen && !chosen.isCollapsed && region.contains(chosen.anchorNode);
 };
