@@ -279,7 +279,7 @@ def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summ
         r'WARNING job "tidy_up" \(too late\) missed its run time',
         r"ERROR +job 'strange' cannot be restored and is set aside",
         r"\d+ s: \d+ succeeded, 1 failed, 2 retried, 1 missed, \d+ skipped, 1 broken; the first after \d+\.\d s",
-        r"Try next:\n  mainspring init .*\n  mainspring dev app.py .*\n  mainspring cron ",
+        r"Try next:\n  \S*mainspring init .*\n  \S*mainspring dev app.py .*\n  \S*mainspring cron ",
     ):
         assert re.search(line, done.stdout), line
     for kind in ("interval", "cron", "date", "calendar", "and", "or", "async, jitter", "slow"):

@@ -96,8 +96,10 @@ def demo(seconds: float | None, dashboard: bool) -> None:
 
 def _program() -> str:
     """Return what a shell calls: the path of this program if its environment is not an active one."""
-    beside = Path(sys.executable).with_name("mainspring")
-    if shutil.which("mainspring") or not beside.is_file():
+    beside, found = Path(sys.executable).with_name("mainspring"), shutil.which("mainspring")
+    in_environment = sys.prefix != sys.base_prefix and "VIRTUAL_ENV" not in os.environ
+    # A launcher may have put this environment into the PATH of this process alone.
+    if not beside.is_file() or (found and not (in_environment and Path(found) == beside)):
         return "mainspring"
     return shlex.quote(str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside))
 
