@@ -117,14 +117,14 @@ class Calls:
         return [self.announced(call) for call in calls]
 
     def _prepared(self, calls: Iterator[TaskCall[Any]]) -> list[Any]:
-        """Make the runs of calls."""
+        """Return the runs of calls, ready to be stored."""
         runs: list[Any] = []
         while some := list(itertools.islice(calls, CALLS_AT_ONCE)):
             runs += map(self._ready, some, new_run_ids(len(some)))
         return runs
 
     def _ready(self, call: TaskCall[Any], run_id: str) -> Any:
-        """Make the run of a call; return it as the store keeps it if nobody looks at it before, with this id."""
+        """Return the run of a call: packed at once under this id, or as an object if somebody has to see it first."""
         pack = self._packing(call)
         return self.announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
 
