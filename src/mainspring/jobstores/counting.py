@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
 
 from mainspring.core.failures import name_of, place_of
 from mainspring.core.insight.metrics import (
@@ -59,10 +60,11 @@ class MetricSums:
     """The sums of one process. Several threads count; one takes the sums."""
 
     def __init__(self) -> None:
-        self._forget()
+        self.forget()
+        _of_this_process.add(self)
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
+    def forget(self) -> None:
+        """Begin anew, as a forked child must: its parent hands over the sums, and may have held the lock."""
         self._lock = threading.Lock()
         self._sums: dict[_Key, list[int]] = {}
         self._named: dict[_Subject, list[int]] = {}
@@ -71,27 +73,21 @@ class MetricSums:
     def __bool__(self) -> bool:
         return bool(self._sums or self._left)
 
-    def _counting(self) -> threading.Lock:
-        # A forked child must neither hand over its parent's sums again nor wait for a lock that its parent held.
-        if self._pid != os.getpid():
-            self._forget()
-        return self._lock
-
     def added(self, runs: Iterable[Run], at: int) -> None:
         """Count runs that were enqueued or fired."""
-        with self._counting():
+        with self._lock:
             minute = at // MINUTE_US
             for run in runs:
                 self._cells(run, minute)[_ADDED] += 1
 
     def missed(self, run: Run, number: int, at: int) -> None:
         """Count fires that did not run."""
-        with self._counting():
+        with self._lock:
             self._cells(run, at // MINUTE_US)[_MISSED] += number
 
     def settled(self, settled: Iterable[tuple[Report, Outcome, bool]], now: int) -> None:
         """Count the ends of runs that the store has accepted, the starts that they were the end of, what they add."""
-        with self._counting():
+        with self._lock:
             for report, outcome, accepted in settled:
                 if accepted:
                     self._settled(report, outcome, now)
@@ -155,7 +151,7 @@ class MetricSums:
 
     def take(self) -> list[Tally]:
         """Return all sums as tallies, and begin anew."""
-        with self._counting():
+        with self._lock:
             sums, self._sums, tallies, self._left = self._sums, {}, self._left, {}
             named, self._named = self._named, {}
         minutes: dict[_Subject, dict[int, int]] = {}
@@ -178,11 +174,23 @@ class MetricSums:
 
     def put_back(self, tallies: Iterable[Tally]) -> None:
         """Keep tallies that the store could not take for the next time."""
-        with self._counting():
+        with self._lock:
             for tally in tallies:
                 key = tally.kind, tally.name, tally.level, tally.at
                 if key in self._left or len(self._left) < MOST_TALLIES:
                     _add(self._left, key, tally.cells.items())
+
+
+_of_this_process: Final[WeakSet[MetricSums]] = WeakSet()
+
+
+def _forget_all() -> None:
+    for sums in list(_of_this_process):
+        sums.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _add(sums: dict[_SumKey, dict[int, int]], key: _SumKey, counted: Iterable[tuple[int, int]]) -> None:
