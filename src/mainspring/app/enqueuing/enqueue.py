@@ -76,8 +76,13 @@ class Calls:
         """Store the run of a call."""
         if self.is_inline(call):
             return self.execute([self.announced(call)])[0]
-        run = self._ready(call, new_run_id())
-        (run_id,) = self.store([run])
+        pack = self._packing(call)
+        if pack is None:
+            run = self.announced(call)
+            (run_id,) = self.store([run])
+        else:
+            run = pack(new_run_id(), call.args, call.kwargs, self.app_store.now())
+            (run_id,) = self._store_packed([run], [run], [run])
         if run_id is None:
             self.raise_missing([run], [run_id])
         return RunHandle(self.runs, run_id)
@@ -144,8 +149,7 @@ class Calls:
 
         Raise OutcomeUnknown with the ids if the store's reply was lost, and the reply to the retry, too.
         """
-        app_store = self.app_store
-        store = app_store.opened or app_store.lasting
+        store = self.app_store.lasting
         whole = with_hooks(runs)
         if any(map(_PREDECESSORS, whole)) and (far := store.far_edges(whole)):
             bridges, whole = bridged(whole, far)
@@ -153,8 +157,12 @@ class Calls:
             if None in answers:
                 self.raise_missing(bridges, answers)
             packed = ()
-        packed = packed or list(map(store.pack_run, whole))
-        transactions = app_store.transactions
+        return self._store_packed(runs, whole, packed or list(map(store.pack_run, whole)))
+
+    def _store_packed(self, runs: Sequence[Run], whole: Sequence[Run], packed: Sequence[Any]) -> list[str | None]:
+        """Store what is packed, now or when the caller's transaction commits."""
+        app_store = self.app_store
+        store, transactions = app_store.opened or app_store.lasting, app_store.transactions
         if transactions is not None and transactions.defer(lambda: self._add(store, runs, whole, packed), packed):
             return [run.id for run in runs]
         return self._add(store, runs, whole, packed)
@@ -260,7 +268,7 @@ class Calls:
             or self.app_store.events.listeners.mask & EVENT_JOB_SUBMITTED
         ):
             return None
-        store, packing = self.app_store.lasting, pattern.packing
+        store, packing = self.app_store.opened or self.app_store.lasting, pattern.packing
         if packing is None or packing[0] is not store:
             packing = pattern.packing = store, store.pack_like(pattern.run)
         return packing[1]
