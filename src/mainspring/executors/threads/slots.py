@@ -231,8 +231,7 @@ class Slots:
 
     def executes_here(self) -> bool:
         """Return True if the caller is executed in one of the slots."""
-        here = threading.current_thread()
-        return any(slot.thread is here and slot.item is not None for slot in list(self._slots))
+        return threading.current_thread() in [slot.thread for slot in list(self._slots) if slot.item is not None]
 
     def has_lost(self, thread: threading.Thread) -> bool:
         """Return True if a thread is stuck in its slot."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -38,6 +39,8 @@ from mainspring.jobstores.records.rows import (
 __all__ = ["RecordStore"]
 
 
+_DELIVERY: Final = attrgetter("policy.delivery")
+_PACKED: Final = frozenset([RunRow])
 _MOST_REASONS: Final = 1000
 """Remember this many logged reasons for leaving a record to other nodes."""
 
@@ -252,13 +255,15 @@ class RecordStore(RowStore):
 
     def add_runs(self, runs: Sequence[Run | RunRow]) -> Answers[str | None]:
         """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
-        return self._add_run_rows(list(map(self.pack_run, runs)))
+        # Those who add many have packed them all: do not ask for each.
+        packed: list[Any] = list(runs if _PACKED.issuperset(map(type, runs)) else map(self.pack_run, runs))
+        return self._add_run_rows(packed)
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         """Lease due runs, for each want up to its limit; set aside those that cannot be restored."""
         now, rows, next_at = self._claim_rows(wants, node, token, lease)
         runs = self._runs(self._whole_runs(rows)[0], now)[0]
-        if any(run.policy.delivery == "at_most_once" for run in runs):
+        if "at_most_once" in map(_DELIVERY, runs):
             self._keep_claim(token)
         return ClaimedRuns(now, runs, next_at)
 

@@ -154,6 +154,8 @@ class ClaimVerbs(GateVerbs):
                 times += taken.times
                 limit -= len(taken.runs)
                 waiting = [each for each in waiting if each[1] != taken.priority or each[0] not in taken.lanes]
+            if not waiting:
+                continue
             found, later, looked = self._claim_due(waiting, limit, terms)
             claimed += found
             times += later

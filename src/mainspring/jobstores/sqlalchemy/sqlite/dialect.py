@@ -332,7 +332,9 @@ class SQLiteDatabase(Database):
         connection = self._writer
         if connection.in_transaction:  # an interrupt came while the last one was undone
             connection.execute("ROLLBACK")
-        self._set_synchronous(connection, self._synchronous if any(map(_LASTING, group)) else self._quicker)
+        wanted = self._synchronous if any(map(_LASTING, group)) else self._quicker
+        if wanted != self._present:
+            self._set_synchronous(connection, wanted)
         self._begin(connection)
         cursor = connection.cursor()
         alone, stirred, rescheduled, ended = len(group) == 1, False, False, False
@@ -361,10 +363,9 @@ class SQLiteDatabase(Database):
 
     def _set_synchronous(self, connection: sqlite3.Connection, wanted: str) -> None:
         """Set how the next commit waits for the disk; inside of a transaction SQLite does not allow it."""
-        if wanted != self._present:
-            self._present = ""  # an interrupt may come between the two
-            connection.execute(f"PRAGMA synchronous = {wanted}")
-            self._present = wanted
+        self._present = ""  # an interrupt may come between the two
+        connection.execute(f"PRAGMA synchronous = {wanted}")
+        self._present = wanted
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock, which all processes share."""
