@@ -64,6 +64,8 @@ class WorkerTick:
         """Ignore hints before this instant, because the last claims found nothing."""
         self._seen: int | None = None
         """The store's cursor when it was last noted that there may be runs in all lanes."""
+        self._stale_at = 0
+        """From when on a claimed run may be stale, by the node's monotonic clock."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
@@ -100,7 +102,7 @@ class WorkerTick:
     def look_now(self, queues: Iterable[str]) -> None:
         """Look into all lanes at once, because this process has added runs to some queues, if one is served here."""
         link = self.link
-        if not any(queue in link.node.served_queues for queue in queues):
+        if set(link.node.served_queues).isdisjoint(queues):
             return
         cursor = link.store.cursor()
         if cursor is not None and cursor == self._seen and self._not_before <= link.now():
@@ -138,9 +140,12 @@ class WorkerTick:
             if node.draining and not node.finishing:
                 node.withdraw()  # runs of a claim that was under way when the drain began
             return LONGEST_SLEEP_SECONDS
+        if not link.claims:
+            self._stale_at = node.elapsed() + int(STALE_SECONDS * SECOND)
         delay = self._claim()
         if link.claims:
-            node.withdraw(older_than=node.elapsed() - int(STALE_SECONDS * SECOND))
+            if (elapsed := node.elapsed()) >= self._stale_at:
+                node.withdraw(older_than=elapsed - int(STALE_SECONDS * SECOND))
             delay = min(delay, STALE_SECONDS)
         return delay
 

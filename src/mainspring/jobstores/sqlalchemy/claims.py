@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
@@ -26,8 +26,8 @@ from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
 from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
 __all__ = [
-    "FEW_LANES", "HELD", "KEEP_CLAIM", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Claimed", "Level", "Look",
-    "TakenLevel", "cancel", "extend", "lapsed", "queues_of",
+    "DUE", "FEW_LANES", "HELD", "KEEP_CLAIM", "LEVELS", "NEXT", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Claimed",
+    "Level", "Look", "TakenLevel", "cancel", "extend", "lapsed", "queues_of",
 ]  # fmt: skip
 
 Claimed = tuple[int, list[RunRow], int | None]
@@ -36,6 +36,8 @@ KEEP_CLAIM: Final = "UPDATE {runs} SET lease_until = lease_until + 1 WHERE statu
 """Any commit that waits for the disk brings all earlier ones there; SQLite commits nothing if no byte has changed."""
 Level = tuple[str, int]
 """A lane and a priority at which runs wait in it."""
+
+_ID: Final = attrgetter("id")
 
 
 class TakenLevel(NamedTuple):
@@ -95,16 +97,16 @@ first(lane, priority, run_at) AS (
 _LEVELS: Final = f"{WITH_LEVELS}SELECT lane, priority, run_at FROM first WHERE run_at IS NOT NULL"
 _AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
 _LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
-_LEVELS_OF_MANY: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
+LEVELS: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
 _NEXT: Final = (
     "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s"
     " AND r.lane = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
 )
-_NEXT_OF_ONE: Final = {key: _NEXT % (at, "?", "?") for key, at in _AT_GATE.items()}
+NEXT: Final = {key: _NEXT % (at, "?", "?") for key, at in _AT_GATE.items()}
 _NEXT_OF_MANY: Final = {
     key: f"SELECT ({_NEXT % (at, 'level.lane', 'level.priority')}) FROM {{levels}}" for key, at in _AT_GATE.items()
 }
-_DUE: Final = {
+DUE: Final = {
     key: f"FROM {{runs}} WHERE status = 'pending' AND at_gate {at} AND lane = ? AND priority = ? AND run_at <= ?"
     " ORDER BY run_at LIMIT ? {skip}"
     for key, at in _AT_GATE.items()
@@ -130,7 +132,7 @@ class ClaimVerbs(GateVerbs):
         terms = (node, token, now + int(lease * SECOND), now)
         if limits:
             lanes = [lane for lane in lanes if limits.get(queue_of(lane), 1) > 0]  # not of paused queues
-        limited = gated or any(allowed > 0 for allowed in limits.values())
+        limited = gated or max(limits.values(), default=0) > 0
         if limited and not held and lanes and any(limit > 0 for _, limit in wants):
             return self.claim_limited(wants, lanes, terms)
         if not limited and self.database.limited:
@@ -183,7 +185,8 @@ class ClaimVerbs(GateVerbs):
             # urgent.
             room = max(0, limit - len(claimed))
             peers = sorted(due[priority])
-            later += [first for first, _ in peers[room:]]
+            if len(peers) > room:
+                later += [first for first, _ in peers[room:]]
             wanted = [lane for _, lane in peers[:room]]
             if wanted:
                 taken, times = self.take(wanted, priority, room, terms)
@@ -218,12 +221,12 @@ class ClaimVerbs(GateVerbs):
         """
         if len(lanes) == 1:
             return self.all(_LEVELS_OF_ONE[gated], lanes[0])
-        return self.all(_LEVELS_OF_MANY[gated], self.many(lanes))
+        return self.all(LEVELS[gated], self.many(lanes))
 
     def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
         """Return when the first runs after a time can be had at these levels."""
         if len(levels) == 1:
-            found = self.all(_NEXT_OF_ONE[gated], *levels[0], after)
+            found = self.all(NEXT[gated], *levels[0], after)
         else:
             found = self.all(_NEXT_OF_MANY[gated], after, *self.pairs(levels))
         return [run_at for (run_at,) in found if run_at is not None]
@@ -245,11 +248,10 @@ class ClaimVerbs(GateVerbs):
         """Lease locked runs; give up the unique keys that last only until the start."""
         if not runs:
             return runs
-        self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))
+        self.run(_LEASE, *terms, self.many(sorted(map(_ID, runs))))
         starting = [run for run in runs if run.unique is not None and run.unique.startswith(STARTING_KEY)]
         if starting:
-            ids = self.many(sorted([run.id for run in starting]))
-            self.run("UPDATE {runs} SET unique_key = NULL WHERE id {in}", ids)
+            self.run("UPDATE {runs} SET unique_key = NULL WHERE id {in}", self.many(sorted(map(_ID, starting))))
         for run in starting:
             run.unique = None
         for run in runs:
@@ -259,7 +261,7 @@ class ClaimVerbs(GateVerbs):
     def lock_gated(self, lane: str, priority: int, terms: Terms, limit: int) -> list[RunRow]:
         """Lock due runs of a lane that stand at gates."""
         runs = []
-        for row in self.table((*CLAIMED, "gate", "gate_spec"), _DUE[True], lane, priority, terms[3], limit):
+        for row in self.table((*CLAIMED, "gate", "gate_spec"), DUE[True], lane, priority, terms[3], limit):
             run = claimed_row(row, terms)
             run.gate, run.gate_spec = row[-2:]
             runs.append(run)
@@ -292,7 +294,7 @@ class ClaimVerbs(GateVerbs):
         self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
     ) -> dict[str, Sequence[Sequence[Any]]]:
         """Lock and read the first due runs of each lane that stand at no gate."""
-        return {lane: self.table(columns, _DUE[False], lane, priority, now, page) for lane in lanes}
+        return {lane: self.table(columns, DUE[False], lane, priority, now, page) for lane in lanes}
 
 
 def queues_of(lanes: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from mainspring.core.instants import SECOND
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import BrokenJob
-from mainspring.jobstores.records.rows import FireRow, JobRow
+from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
 from mainspring.jobstores.sqlalchemy.meta import take_versions
 from mainspring.jobstores.sqlalchemy.runs import RunVerbs, unkeyed
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
@@ -107,31 +107,36 @@ class JobVerbs(RunVerbs):
         taken: list[FireRow | None] = []
         written: dict[str, Row] = {}
         finished: set[str] = set()
+        replaced: list[Row] = []
+        runs: list[RunRow] = []
+        missed: list[RunRow] = []
         for step, version in zip(firings, versions, strict=True):
             present, at = stored.get(step.job_id, (None, None))
-            won = present == step.version and (step.besides or (at is not None and at <= now))
-            taken.append(step if won else None)
-            if won and step.next_at is None and not step.besides:
+            if present != step.version or not (step.besides or (at is not None and at <= now)):
+                taken.append(None)
+                continue
+            taken.append(step)
+            if step.next_at is None and not step.besides:
                 del stored[step.job_id]
                 finished.add(step.job_id)
-            elif won:
+            else:
                 stored[step.job_id] = version, step.next_at
                 at = step.next_at
                 written[step.job_id] = (step.job_id, at, step.next_nominal, at, version, step.miss)
-        steps = [step for step in taken if step is not None]
+            if step.frame is not None:
+                replaced.append((step.job_id, step.frame))
+            runs += step.runs
+            missed += step.missed
         self.update("jobs", MOVED, [written[job_id] for job_id in ids if job_id in written and job_id in stored])
-        replaced = [(step.job_id, step.frame) for step in steps if step.frame is not None]
         if replaced:
             self.update("jobs", ("frame",), replaced)
             self.rescheduled = True
         if finished:
             self.run("DELETE FROM {jobs} WHERE id {in}", self.many(sorted(finished)))
-        runs = [run for step in steps for run in step.runs]
         for run in runs:
             if run.status == "running":
                 run.lease_until = until
         inserted = self.add_runs(runs) if runs else {}
-        missed = [run for step in steps for run in step.missed]
         if missed:
             self.record_missed(missed)
         return [

@@ -18,10 +18,10 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
 
 __all__ = [
-    "CLAIMED", "COLUMNS", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED", "WRITTEN",
-    "RunVerbs", "Terms", "claimed_row", "delete_runs", "ends", "forget", "fresh_row", "inserted_row", "is_fresh",
-    "is_plain_end", "is_plain_success", "placed_row", "plain", "run_row", "settle_others", "succeeded_row", "unkeyed",
-    "written_row",
+    "CLAIMED", "COLUMNS", "FIRED", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED", "WRITTEN",
+    "RunVerbs", "Terms", "claimed_row", "delete_runs", "ends", "fired_row", "forget", "fresh_row", "inserted_row",
+    "is_fresh", "is_plain_end", "is_plain_success", "placed_row", "plain", "run_row", "settle_others", "succeeded_row",
+    "unkeyed", "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
@@ -33,7 +33,8 @@ INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
 FRESH: Final = (
     "id", "payload", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group_id", "task", "label",
 )  # fmt: skip
-"""The columns of a run that was just enqueued: the others follow from that."""
+"""The columns of a run that was just enqueued: the others follow from that. A run of a job has those of FIRED, too."""
+FIRED: Final = ("owner", "job_id")
 # Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
@@ -65,6 +66,7 @@ fresh_row: Final[Callable[[RunRow], Row]] = attrgetter(
     "id", "call", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group", "task", "label"
 )
 """Returns the values of FRESH."""
+fired_row: Final[Callable[[RunRow], Row]] = attrgetter(*FIRED)
 _id: Final = attrgetter("id")
 _unique: Final = attrgetter("unique")
 _BROKEN: Final = Status.BROKEN.value
@@ -122,12 +124,11 @@ def inserted_row(run: RunRow, now: int) -> Row:
 
 
 def is_fresh(run: RunRow) -> bool:
-    """Return True if a run was just enqueued, comes after no other, and has neither a unique key nor a gate."""
+    """Return True if a run is new and waits, comes after no other, and has neither a unique key nor a gate."""
     return (
         run.status == "pending" and not (run.attempt or run.after or run.cancelling or run.waits or run.followed)
-        and run.unique is None and run.gate is None and run.job_id is None and run.live is None and run.node is None
-        and run.token is None and run.lease_until is None and run.owner is None and run.finished_at is None
-        and run.refused is None
+        and run.unique is None and run.gate is None and run.live is None and run.node is None and run.token is None
+        and run.lease_until is None and run.finished_at is None and run.refused is None
     )  # fmt: skip
 
 
@@ -280,7 +281,8 @@ class RunVerbs(GateVerbs):
     def note_ends(self, awaited: Sequence[int | None]) -> None:
         """Note that runs have ended, and whether somebody waits for that, by the mark that was read with them."""
         self.ended = True
-        self.awaited |= any(until is not None and until > self.now for until in awaited)
+        if awaited:
+            self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
         """Let parked runs in for those that have left their gates; wake sleepers if a queue may be below its limit."""

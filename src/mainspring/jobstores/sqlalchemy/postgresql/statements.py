@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
@@ -46,7 +47,7 @@ _TYPES: Final = {
     **dict.fromkeys(("tat", "line"), "bigint"),
 }
 
-
+_JOB_ID: Final = attrgetter("job_id")
 _OF_FRESH: Final = {"status": "'pending'", "attempt": "0", "cancelling": "0"}
 _FRESH_VALUES: Final = ", ".join([*(f"%b::{_TYPES.get(name, 'text')}" for name in FRESH), *_OF_FRESH.values()])
 _ADD_ONE: Final = (
@@ -78,7 +79,7 @@ class PostgreSQLTx(ClaimingTx):
     # -- runs --------------------------------------------------------------------------------------------------
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
-        if all(map(is_fresh, runs)):
+        if all(map(is_fresh, runs)) and not any(map(_JOB_ID, runs)):
             return self._add_fresh(runs)
         if not unkeyed(runs):
             return super().add_runs(runs)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.core.lanes import Want
 from mainspring.jobstores.records.rows import RunRow, SettleRow
+from mainspring.jobstores.sqlalchemy.claims import DUE, HELD, LEVELS, NEXT, Look, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.runs import (
+    CLAIMED,
+    FIRED,
     FRESH,
     SUCCEEDED,
+    Terms,
+    claimed_row,
+    fired_row,
     fresh_row,
     is_fresh,
     is_plain_success,
@@ -39,14 +46,21 @@ _UPDATE_SIZES: Final = (32, 8, 1)
 _NAMES: Final = tuple(f"c{number}" for number in range(1, 100))
 """The names of the values of a row that is updated alone."""
 _ADD_ONE: Final = (
-    f"INSERT INTO {{runs}} ({', '.join(FRESH)}, status, attempt, cancelling)"
-    f" SELECT {', '.join('?' * len(FRESH))}, 'pending', 0, 0"
+    f"INSERT INTO {{runs}} ({', '.join(FRESH + FIRED)}, status, attempt, cancelling)"
+    f" SELECT {', '.join('?' * len(FRESH + FIRED))}, 'pending', 0, 0"
     " WHERE NOT EXISTS (SELECT 1 FROM {gone} WHERE id = ? AND expires_at > ?) ON CONFLICT DO NOTHING"
 )
 _HELD_PLAINLY: Final = (
     "SELECT json_group_array(token) FROM (SELECT token FROM {runs} WHERE id {in} AND status = 'running'"
     " AND followed = 0 AND at_gate IS NULL AND cancelling = 0 AND unique_key IS NULL ORDER BY id)"
 )
+_LOOK: Final = (
+    "SELECT (SELECT json_group_object(name, allowed) FROM {queues} WHERE name {in}),"
+    " EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL AND lane {in}),"
+    " EXISTS (SELECT 1 FROM {runs} WHERE status = 'running' AND token = ?),"
+    f" (SELECT json_group_array(json_array(lane, priority, run_at)) FROM ({LEVELS[False]}))"
+)
+"""Whatever a claim looks at first."""
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -58,16 +72,32 @@ class SQLiteTx(StoreTx):
     many = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
-        if len(runs) != 1 or not is_fresh(runs[0]):
+        run = runs[0]
+        if len(runs) > 1 or not is_fresh(run):
             return super().add_runs(runs)
-        run_id = runs[0].id
-        added = self.run(_ADD_ONE, *fresh_row(runs[0]), run_id, self.now)
+        run_id = run.id
+        added = self.run(_ADD_ONE, *fresh_row(run), *fired_row(run), run_id, self.now)
         self.stirred |= bool(added)
         return {run_id: run_id if added else ""}
 
+    def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
+        queues, names = _names(tuple(lanes))
+        [(limits, gated, holds, levels)] = self.all(_LOOK, queues, names, token, names)
+        return Look(self.now, _decode(limits), bool(gated), self.all(HELD, token) if holds else [], _decode(levels))
+
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
+        if len(lanes) > 1:
+            return super().take(lanes, priority, room, terms)
+        level = lanes[0], priority, terms[3]
+        [(found, later)] = self.all(_TAKE, *level, room, *level)
+        runs = self.lease([claimed_row(row, terms) for row in _rows(CLAIMED, found)], terms)
+        if len(runs) == room:  # others may be due
+            return runs, None
+        return runs, [] if later is None else [later]
+
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         plain = list(filter(is_plain_success, outcomes))
-        if not plain or len({each.run.id for each in outcomes}) < len(outcomes):
+        if not plain or (len(outcomes) > 1 and len({each.run.id for each in outcomes}) < len(outcomes)):
             return super().settle(outcomes)
         if not self.begun:
             self.begin()
@@ -92,13 +122,7 @@ class SQLiteTx(StoreTx):
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
         [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
-        rows: list[list[Any]] = _decode(text)
-        for place, name in enumerate(columns):
-            if name in _BLOBS:
-                for row in rows:
-                    if row[place] is not None:
-                        row[place] = bytes.fromhex(row[place])
-        return rows
+        return _rows(columns, text)
 
     def raw(self, statement: str, *params: Any) -> list[Row]:
         connection = self.cursor.connection
@@ -146,10 +170,31 @@ class SQLiteTx(StoreTx):
         return self.database.clock.now()
 
 
+@lru_cache(100)
+def _names(lanes: tuple[str, ...]) -> tuple[str, str]:
+    """Return the queues of lanes and the lanes as parameters: a node asks for the same ones again and again."""
+    return SQLiteTx.many(queues_of(lanes)), SQLiteTx.many(lanes)
+
+
 @cache
 def _as_json(columns: tuple[str, ...], rest: str) -> str:
     shown = [f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns]
     return f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
+
+
+def _rows(columns: Sequence[str], text: str) -> list[list[Any]]:
+    """Return rows that were read as one value."""
+    rows: list[list[Any]] = _decode(text)
+    for place, name in enumerate(columns):
+        if name in _BLOBS:
+            for row in rows:
+                if row[place] is not None:
+                    row[place] = bytes.fromhex(row[place])
+    return rows
+
+
+_TAKE: Final = f"SELECT ({_as_json(CLAIMED, DUE[False])}), ({NEXT[False]})"
+"""The due runs of a level, and when the next one can be had."""
 
 
 @cache
