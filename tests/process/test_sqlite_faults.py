@@ -457,6 +457,20 @@ def test_a_file_that_is_replaced_while_it_is_in_use_is_opened_anew(
         assert connection.execute("SELECT id, status FROM mainspring_runs").fetchall() == [("restored", "running")]
 
 
+def test_a_connection_that_comes_too_late_for_the_old_file_is_refused(path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    add_run(store, "before")
+    database: Any = store._open()
+    backup(path).replace(path)
+    open_before: list[sqlite3.Connection] = []  # to the old file; these can still be had
+    with pytest.raises(StoreUnavailable, match="replaced by another file"):
+        open_before.extend(database._connect() for _ in range(100))
+    for connection in open_before:
+        connection.close()
+    assert [each.id for each in claim(store)] == ["restored"]
+    store.shutdown()
+
+
 def test_whoever_closes_the_old_file_leaves_the_log_of_the_new_one_alone(path: Path) -> None:
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
     add_run(store)

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Table
+from sqlalchemy import Table, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -111,6 +111,8 @@ class SQLiteDatabase(Database):
         """Whether a text that is not valid was found, so that every text must be checked."""
         self.slot = 0
         forks.watch(self._turn)
+        if connections.own:
+            event.listen(self.engine, "connect", self._refuse_another_file)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -204,6 +206,15 @@ class SQLiteDatabase(Database):
             raise StoreUnavailable(
                 f"{self._named} was deleted while it was in use; put it back, or restart to begin with an empty one"
             ) from None
+
+    def _refuse_another_file(self, connection: sqlite3.Connection, record: object) -> None:
+        """Close a new connection, before its first statement, if it may be to a file that has replaced the open one.
+
+        It would use the log of the old file, which still lies beside the new one, and could even write it into that.
+        """
+        if self.is_replaced():
+            connection.close()
+            raise StoreUnavailable(f"{self._named} was replaced by another file while it was in use; try again")
 
     def abandon(self) -> None:
         """Abandon a file that was replaced by another.
