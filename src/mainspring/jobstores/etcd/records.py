@@ -97,7 +97,6 @@ class EtcdRecords(WatchedRecords):
             return JobRecord(key, stamp, None, data, stamp)
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        """Read records; None for a key that has none."""
         self._refuse_strangers()
         found: dict[str, JobRecord] = {}
         wanted = list(dict.fromkeys(keys))
@@ -122,17 +121,14 @@ class EtcdRecords(WatchedRecords):
             start = unb64(kvs[-1]["key"]).decode() + "\0"
 
     def all(self) -> list[JobRecord]:
-        """Read all records, in any order."""
         self._refuse_strangers()
         return [self._record(kv) for kv in self.read_keys(f"{self.path}/jobs/", f"{self.path}/jobs0")]
 
     def count(self) -> int:
-        """Return the number of records."""
         around = {"key": b64(f"{self.path}/jobs/"), "range_end": b64(f"{self.path}/jobs0")}
         return int(self.client.call("kv/range", {**around, "count_only": True}).get("count", 0))
 
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
-        """Read the due records, and the wake time of the next."""
         kvs = self.read_keys(f"{self.path}/due/", f"{self.path}/due0", limit + 1, keys_only=True)
         names = [unb64(kv["key"]).decode()[len(self.path) + 5 :] for kv in kvs]
         wakes = [wake_of(name) for name in names]
@@ -144,11 +140,9 @@ class EtcdRecords(WatchedRecords):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
-        """Write each record if the stored one is still the one that was seen; return which were written."""
         return self._write(writes)
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
-        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
         return self._write([(None, record) for record in seen])
 
     def _write(self, writes: Sequence[tuple[JobRecord | None, JobRecord | None]]) -> list[bool]:

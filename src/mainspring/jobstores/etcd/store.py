@@ -58,17 +58,7 @@ class EtcdJobStore(RecordsJobStore):
         made = given if given is not None else EtcdClient(**connect_args)
         records = EtcdRecords(path, made, closes=given is None or close_connection_on_exit)
         super().__init__(records, runs=runs, codec=codec, name=name)
-        self.close_connection_on_exit = close_connection_on_exit
-
-    @property
-    def path(self) -> str:
-        """The path below which everything is."""
-        return self.jobs.path
-
-    @property
-    def client(self) -> Any:
-        """The client."""
-        return self.jobs.client
+        self.path, self.client, self.close_connection_on_exit = path, made, close_connection_on_exit
 
 
 def client_arguments(location: Location) -> dict[str, Any]:

@@ -51,7 +51,6 @@ class RethinkDBRecords(WatchedRecords):
 
     @property
     def place(self) -> str:
-        """The server."""
         return f"RethinkDB ({without_password(self.url)})" if self.url else "RethinkDB"
 
     @property

@@ -88,7 +88,6 @@ class ZooKeeperRecords(WatchedRecords):
 
     @property
     def place(self) -> str:
-        """The servers."""
         return f"ZooKeeper at {self._connect_args.get('hosts', 'the address of its client')}"
 
     # -- connecting --------------------------------------------------------------------------------------------
@@ -215,19 +214,16 @@ class ZooKeeperRecords(WatchedRecords):
         return None
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        """Read records; None for a key that has none."""
         with self.asked("read"):
             return self._read(self._connected(), [quote(key, safe="") for key in keys])
 
     def all(self) -> list[JobRecord]:
-        """Read all records, in any order."""
         with self.asked("read"):
             client = self._connected()
             found = self._read(client, client.get_children(f"{self.path}/jobs"))
         return [record for record in found if record is not None]
 
     def count(self) -> int:
-        """Return the number of records."""
         with self.asked("read"):
             stat = self._connected().exists(f"{self.path}/jobs")
         return 0 if stat is None else int(stat.numChildren)
@@ -258,11 +254,9 @@ class ZooKeeperRecords(WatchedRecords):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
-        """Write each record if the stored one is still the one that was seen; return which were written."""
         return self._write(writes)
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
-        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
         return self._write([(None, record) for record in seen])
 
     def _write(self, writes: Sequence[tuple[JobRecord | None, JobRecord | None]]) -> list[bool]:
@@ -291,7 +285,6 @@ class ZooKeeperRecords(WatchedRecords):
         return step
 
     def check_size(self, record: JobRecord, job_id: str) -> None:
-        """Raise RecordTooLarge if this record is too large to be written."""
         super().check_size(record, job_id)
         if len(self._name(record)) > LONGEST_NAME:
             raise RecordTooLarge(job_id, len(self._name(record)), LONGEST_NAME, f"{self.place}, for the quoted id,")
@@ -323,7 +316,6 @@ class ZooKeeperRecords(WatchedRecords):
         self._stir()
 
     def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
         with self.asked("read"):
             self._timetable()  # sets the watch, unless it is set
         return super().wait(cursor, timeout)
