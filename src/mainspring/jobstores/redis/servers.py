@@ -79,7 +79,6 @@ class FixedServer(Servers):
 
     @property
     def place(self) -> str:
-        """Where the server is, without any secret."""
         known = self._pool.connection_kwargs
         if known.get("path"):
             where = str(known["path"])
@@ -90,7 +89,6 @@ class FixedServer(Servers):
         return f"{where}/{known.get('db', 0)}"
 
     def pool(self, key: str) -> Any:
-        """Return the client's connections."""
         return self._pool
 
     def doubt(self, error: Exception) -> None:
@@ -98,7 +96,6 @@ class FixedServer(Servers):
         self._pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.disconnect()
 
 
@@ -115,7 +112,6 @@ class _ServerGroup(Servers):
         self._lock = free_in_children(threading.RLock())
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
             pools = list(self._pools.values())
         for pool in pools:
@@ -161,7 +157,6 @@ class SentinelServers(_ServerGroup):
         return f"{self._told()}/{self._service} (Sentinel{primary})"
 
     def pool(self, key: str) -> Any:
-        """Return the connections to the primary."""
         primary = self._primary
         if primary is None or time.monotonic() >= self._ask_at:
             primary = self._find()
@@ -182,7 +177,6 @@ class SentinelServers(_ServerGroup):
             return False
 
     def close(self) -> None:
-        """Close all connections."""
         super().close()
         for pool in self._sentinels.values():
             pool.disconnect()

@@ -19,10 +19,12 @@ __all__ = [
     "Claim",
     "age",
     "checksum",
+    "earliest",
     "instant",
     "is_plain",
     "job_rows",
     "new_run",
+    "or_false",
     "outbox_run",
     "outcome",
     "raw",
@@ -61,6 +63,16 @@ def raw(value: bytes) -> msgspec.Raw:
     """Return bytes as a script's argument: the server's MessagePack has text of any bytes, but no binary data."""
     size = len(value)
     return msgspec.Raw((_SHORT[size] if size < 0x100 else b"\xdb" + size.to_bytes(4)) + value)
+
+
+def or_false(value: Any) -> Any:
+    """Return a value as a script's argument, where False stands for none."""
+    return False if value is None else value
+
+
+def earliest(times: Iterable[int | bytes | None]) -> int | None:
+    """Return the first of some times, None if there is none."""
+    return min((int(at) for at in times if at is not None), default=None)
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------
