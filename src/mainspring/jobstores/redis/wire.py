@@ -1,4 +1,4 @@
-"""Rows in the form of the Lua scripts' arguments and replies; lib_runs.lua describes a run, lib_jobs.lua a job."""
+"""Rows in the form of the Lua scripts' arguments and replies; lib/runs.lua describes a run, lib/jobs.lua a job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 log = logging.getLogger("mainspring.jobstores.redis")
 
 LONGEST_VALUE: Final = 64
-"""The bytes of the longest state that the hash of a run holds; see lib_runs.lua."""
+"""The bytes of the longest state that the hash of a run holds; see lib/runs.lua."""
 _PENDING: Final = Status.PENDING.value
 _RUNNING: Final = Status.RUNNING.value
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
@@ -79,7 +79,7 @@ def earliest(times: Iterable[int | bytes | None]) -> int | None:
 
 
 def new_run(row: RunRow) -> list[Any]:
-    """Return a new run in the form of lib_runs.lua."""
+    """Return a new run in the form of lib/runs.lua."""
     pending = row.status == _PENDING or bool(row.after)
     numbers = _numbers(row)
     plain = [
@@ -252,7 +252,7 @@ def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
 
 
 def run_rows(reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[RunRow]:
-    """Build rows from the reply of lib_read.lua; `claim` has what all runs that were claimed just now share."""
+    """Build rows from the reply of lib/read.lua; `claim` has what all runs that were claimed just now share."""
     ids, found, calls, leases, states, lives = reply
     rows = []
     for number, (run_id, fields, call) in enumerate(zip(ids, found, calls, strict=True)):
@@ -360,7 +360,7 @@ def _time_text(at: int | None) -> str:
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Build rows from the reply of lib_jobs.lua without missing jobs; an altered job gives a row that is not whole."""
+    """Build rows from the reply of lib/jobs.lua without missing jobs; an altered job gives a row that is not whole."""
     rows = []
     for job_id, frame, state in zip(*reply, strict=True):
         if state is not None:
