@@ -7,7 +7,6 @@ range. A record's stamp is the revision of its last change, which never comes ag
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ import msgspec
 
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.etcd.client import b64, unb64
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
 
 __all__ = ["EtcdRecords"]
@@ -39,7 +38,7 @@ log = logging.getLogger("mainspring.jobstores.etcd")
 
 
 class EtcdRecords(WatchedRecords):
-    """Records below one path; `client` is an EtcdClient, or any object that has `call` (and `watch`) as it has them."""
+    """Records below one path; `client` is an EtcdClient, or an object with the same `call` and perhaps `watch`."""
 
     server: ClassVar[str] = "etcd"
     max_bytes: ClassVar[int | None] = 256 * 1024
@@ -202,7 +201,7 @@ class EtcdRecords(WatchedRecords):
     def health(self) -> Health:
         """Return what survives: a majority of the members has each write on disk before it is acknowledged."""
         status = self.client.call("maintenance/status", {})
-        self._refuse_old(status.get("version", ""))
+        check_version(repr(self.client), status.get("version", ""), "etcd", OLDEST)
         warnings = [] if int(status.get("leader", 0)) else ["etcd has no leader: it takes no writes"]
         members, alarms = 1, []
         with suppress(StoreUnavailable):  # some questions are for the root user only
@@ -230,11 +229,6 @@ class EtcdRecords(WatchedRecords):
             version=f"etcd {status.get('version', 'of an unknown version')}",
             warnings=tuple(warnings),
         )
-
-    def _refuse_old(self, version: str) -> None:
-        if version and tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
-            needed = ".".join(map(str, OLDEST))
-            raise ConfigurationError(f"{self.client!r} is version {version}; mainspring needs etcd {needed} or newer")
 
     def _is_compacted(self, revision: int) -> bool:
         """Return False if there are many revisions, and the first of them can still be read."""

@@ -28,7 +28,7 @@ from pymongo.read_preferences import ReadPreference
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.locks import free_in_children
 
 __all__ = ["Document", "MongoServer", "long", "plain"]
@@ -141,9 +141,7 @@ class MongoServer:
             version = self.client.admin.command("buildInfo")["version"]
             foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
             schema = self._get("_facts").find_one({"_id": "schema"})
-        if _numbers(version) < OLDEST_VERSION:
-            needed = ".".join(map(str, OLDEST_VERSION))
-            raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB {needed} or newer")
+        check_version(self.place, version, "MongoDB", OLDEST_VERSION)
         if self.write_concern.document.get("w") == 0:
             raise ConfigurationError("w=0 leaves writes unanswered, and two nodes would run one job; leave w out")
         if foreign is not None:
@@ -252,7 +250,7 @@ class MongoServer:
 
     def _is_bulk(self) -> bool:
         if self._major is None:
-            self._major = _numbers(self.client.admin.command("buildInfo")["version"])[0]
+            self._major = int(self.client.admin.command("buildInfo")["version"].partition(".")[0])
         return self._major >= BULK_VERSION
 
     def _replace(self, collection: Collection[Document], document: Document, version: int) -> bool:
@@ -299,10 +297,6 @@ def _only_duplicates(errors: Any, concerns: Any) -> None:
     for each in errors:
         if each["code"] != _DUPLICATE:
             raise OperationFailure(each["errmsg"], each["code"])
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _advice(error: PyMongoError) -> str:

@@ -1,4 +1,4 @@
-"""Script calls of a Redis store: on a shard that was set up, or checked, before the first of them."""
+"""Call scripts on shards; the first call sets the shards up, or checks that they belong to this store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RedisCalls(RecordStore):
         return self._link.stream(script, shard, batches)
 
     def generations(self) -> tuple[Generation, ...]:
-        """Return the identity of each shard, to detect lost data; set up again a shard that has lost everything."""
+        """Return the identity of each shard, so that lost data is noticed; set up a shard that has lost everything."""
         return self._open()
 
     def _open(self) -> tuple[Generation, ...]:

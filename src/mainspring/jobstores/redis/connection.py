@@ -1,4 +1,4 @@
-"""Redis servers at work: Lua scripts, what errors mean, and replicas that confirm."""
+"""Run Lua scripts on Redis servers, turn their errors into ours, and wait for replicas."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def _files() -> dict[str, Traversable]:
 def _script(name: str) -> tuple[str, bytes]:
     """Return the digest and the text of a script: the libraries named on its first line, then its own file.
 
-    What a script may do and return without any function of a library is in a file of its own, before the libraries.
+    A file `<name>_first` comes before the libraries. It answers the plain cases, for which making the functions of the
+    libraries would take longer than the work itself.
     """
     first, _, _ = _files()[name].read_text(encoding="utf-8").partition("\n")
     uses = first.removeprefix("-- uses: ").split() if first.startswith("-- uses: ") else []
@@ -67,7 +68,7 @@ def _packed(*words: Any) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, keys: tuple[str, ...]) -> bytes:
-    """Return all of the command that runs a script but its arguments, which come last."""
+    """Return the command that runs a script, up to its arguments, which come last."""
     words = _packed("EVALSHA", _script(name)[0], len(keys), *keys)
     count, _, rest = words.partition(b"\r\n")
     return b"*%d\r\n%b" % (int(count[1:]) + 1, rest)
@@ -353,7 +354,7 @@ class RedisConnection:
             raise
 
     def refused(self, error: BaseException) -> StoreUnavailable:
-        """Return the error for a call of which nothing was done."""
+        """Return the error for a call that changed nothing."""
         word = refusal(error)
         if word:
             return StoreUnavailable(f"Redis at {self.place} {REFUSALS[word]} ({error})")

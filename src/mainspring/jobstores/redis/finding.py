@@ -64,7 +64,7 @@ class RedisFinding(RedisCalls):
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
 
     def made_behind(self, after: Run | None, number: int) -> int | None:
-        """Ask each shard for the run that lies behind its part of so many; the newest of those counts."""
+        """Ask each shard for the run that lies its part of `number` behind; the newest of them counts."""
         start = False if after is None else raw(_place(after))
         args = [start, number // len(self._shards.all)]
         found = [self._call(shard, "made_behind", args, reads=True) for shard in self._shards.all]
@@ -146,7 +146,7 @@ def _parts(query: RunQuery) -> list[tuple[Status, ...]]:
 
 
 def _find_args(query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None) -> list[Any]:
-    """Return what the script `find_runs` takes; without a limit it only counts."""
+    """Return the arguments of the script `find_runs`; without a limit it only counts."""
     return [
         [status.value for status in statuses or Status],
         statuses[0].value if len(statuses) == 1 and statuses[0] in _INDEXED else False,

@@ -119,9 +119,9 @@ class RedisRuns(RedisFinding, RedisService):
         return [(before, after) for before, after in edges if before in homes and homes[before] is not homes[after]]
 
     def _homes(self, runs: Sequence[Placed]) -> dict[str, Shard]:
-        """Return the shards of runs and of those that they come after, as far as these are there.
+        """Return the shards of runs, and of the stored runs that they come after.
 
-        Runs that come after one another are together: with their key or gate, else with the first that they come after.
+        Runs that edges connect share a shard: that of their key or gate, else that of the first stored predecessor.
         """
         outside = list(dict.fromkeys(edge.id for run in runs for edge in run.after).keys() - {run.id for run in runs})
         there = [run_id for run_id, known in zip(outside, self.standings(outside), strict=True) if known is not None]
@@ -310,7 +310,7 @@ class RedisRuns(RedisFinding, RedisService):
         return rows
 
     def prune(self, limit: int = 1000) -> int:
-        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+        """Deliver follow-ups that were lost on their way to another shard, then delete old runs."""
         kept = -(-self.keep_runs // len(self._shards.all))
         count = 0
         for shard in self._shards.turn():

@@ -215,16 +215,13 @@ class SentinelServers(_ServerGroup):
 
     def _unknown(self, ignorant: Sequence[Address]) -> ConfigurationError:
         try:
-            known = [dict(zip(*[iter(said)] * 2, strict=True)) for said in self._masters(ignorant[0])]
+            masters = ask(self._sentinels[ignorant[0]], "SENTINEL", "MASTERS")
+            known = [dict(zip(said[::2], said[1::2], strict=True)) for said in masters]
             hint = near(self._service, [said[b"name"].decode() for said in known])
         except (*CONNECTION, RedisError, KeyError, ValueError, TypeError):
             hint = ""
         told = ", ".join(map(str, ignorant))
         return ConfigurationError(f"the Redis Sentinels {told} know no service {self._service!r}{hint}")
-
-    def _masters(self, address: Address) -> list[list[bytes]]:
-        masters: list[list[bytes]] = ask(self._sentinels[address], "SENTINEL", "MASTERS")
-        return masters
 
     def _check_role(self, address: Address) -> None:
         """Raise StoreUnavailable unless the server says that it is a primary: a Sentinel may be behind."""

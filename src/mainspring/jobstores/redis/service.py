@@ -1,4 +1,4 @@
-"""What a Redis store keeps besides jobs and runs: nodes, gates, acts of people, counters that outlive runs."""
+"""Nodes, gates, acts of people and counters in Redis, and waiting for changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_STRETCHES: Final = 2000
 
 
 class RedisService(RedisCalls):
-    """The verbs about nodes, gates, acts and counters, most of them in the first shard, and waiting."""
+    """The verbs besides those about jobs and runs; the first shard has nodes, acts and counters."""
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         """Announce a node or remove it; return the store's now, by the server of the first shard."""
@@ -49,8 +49,7 @@ class RedisService(RedisCalls):
     def set_gate(self, name: str, allowed: int | None) -> None:
         """Let at most `allowed` runs of a gate run at once; the limit of a queue is split over the shards."""
         if not name.startswith(QUEUE_GATE):
-            shard = self._shards.of_job(name)
-            self._call(shard, "set_gate", [False, name, False if allowed is None else allowed])
+            self._call(self._shards.of_job(name), "set_gate", [False, name, or_false(allowed)])
             return
         shards, queue = self._shards.all, name.removeprefix(QUEUE_GATE)
         if allowed is not None and 0 < abs(allowed) < len(shards):

@@ -31,16 +31,6 @@ class Shard(NamedTuple):
     jobs: str
     times: str
 
-    @property
-    def channel(self) -> str:
-        """The pub/sub channel, and the counter of its messages."""
-        return f"{self.prefix}wake"
-
-    @property
-    def ends(self) -> str:
-        """The channel that tells of ends of runs, and the counter of its messages."""
-        return f"{self.prefix}ends"
-
 
 class Shards:
     """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
@@ -55,8 +45,9 @@ class Shards:
             Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")
             for prefix in (f"{{{_quoted(name)}:{index}{chosen}}}:" for index in range(number))
         ]
-        self.channels = [shard.channel for shard in self.all]
-        self.ends = [shard.ends for shard in self.all]
+        # The channels that tell of changes, and of ends of runs; a counter of its messages has the name of each.
+        self.channels = [f"{shard.prefix}wake" for shard in self.all]
+        self.ends = [f"{shard.prefix}ends" for shard in self.all]
         self._turn = 0
         self._strays: dict[str, Shard] = {}
 

@@ -1,4 +1,4 @@
-"""Rows in the form of the Lua scripts' arguments and replies; lib/runs.lua describes a run, lib/jobs.lua a job."""
+"""Turn rows into arguments of the Lua scripts, and replies into rows; see lib/runs.lua and lib/jobs.lua."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ __all__ = [
     "job_rows",
     "new_run",
     "or_false",
-    "outbox_run",
     "outcome",
     "raw",
     "restored_outbox",
@@ -198,7 +197,7 @@ def outcome(step: SettleRow, here: Sequence[RunRow] = (), away: Sequence[RunRow]
             "cancelling": "1" if row.cancelling else None,
             "live": raw(row.live) if row.live else None,
             "followers": [new_run(run) for run in here],
-            "away": [outbox_run(run) for run in away],
+            "away": [[run.id, raw(_packed(run))] for run in away],
             "after": _after(row) if unfinished else None,
             "by": row.refused,
         }
@@ -239,11 +238,6 @@ def _no_time(at: int) -> ValueError:
     return ValueError(
         f"{at} microseconds since 1970 is not a time that can be stored: it is not in the years 1 to 9999"
     )
-
-
-def outbox_run(row: RunRow) -> list[Any]:
-    """Return a follow-up for another shard in the form of the outbox."""
-    return [row.id, raw(_packed(row))]
 
 
 def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
@@ -305,7 +299,7 @@ def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"", claim: Clai
 
 
 def _add_more(row: RunRow, fields: Sequence[Any]) -> None:
-    """Put in what few runs have, and what a run has that was not claimed just now."""
+    """Add the fields that few runs have, and those of a run that was not claimed just now."""
     state, more, job, incarnation, group, unique, cancelling, waits, followed, refused, gate, gate_spec, *others = (
         fields
     )
@@ -328,7 +322,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _lease(score: bytes) -> int | None:
-    """Return until when a run is leased; None if that was altered."""
+    """Return the end of a lease; None if it was altered."""
     until = float(score)
     return int(until) if abs(until) < _END else None
 

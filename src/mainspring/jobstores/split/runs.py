@@ -1,4 +1,4 @@
-"""The verbs that a split store passes to the store of its runs."""
+"""Pass the verbs about runs to the store that holds them."""
 
 from __future__ import annotations
 

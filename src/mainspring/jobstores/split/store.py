@@ -246,8 +246,7 @@ class SplitJobStore(JobsInRecords):
 
     def _close_again(self, opened: StoredJob) -> bool:
         """Close a firing in a record that was changed meanwhile."""
-        record = self.jobs.get([opened.key])[0]
-        kept = None if record is None else kept_in(record)
+        kept = self._read([opened.id])[0]
         if kept is None or kept.state.fired is None or opened.state.fired is None:
             return True
         if kept.state.fired.mark != opened.state.fired.mark:

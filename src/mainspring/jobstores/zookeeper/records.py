@@ -36,7 +36,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable, TooManyJobs
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
 from mainspring.jobstores.zookeeper.server import members_of, told, version_in, why_unreachable
 from mainspring.locks import free_in_children
@@ -132,7 +132,7 @@ class ZooKeeperRecords(WatchedRecords):
                 except client.handler.timeout_exception as error:
                     raise StoreUnavailable(f"{self.place} cannot be reached: {why_unreachable(client)}") from error
             client.add_listener(self._notice)
-            self._refuse_old(client)
+            check_version(self.place, version_in(told(client, b"srvr")), "ZooKeeper", OLDEST)
             try:
                 self._refuse_strangers(client)
                 for folder in ("jobs", "due"):
@@ -149,14 +149,6 @@ class ZooKeeperRecords(WatchedRecords):
         """Connect, and check the server."""
         with self.asked("read"):
             self._connected()
-
-    def _refuse_old(self, client: Any) -> None:
-        version = version_in(told(client, b"srvr"))
-        if version and version < OLDEST:
-            needed = ".".join(map(str, OLDEST))
-            raise ConfigurationError(
-                f"{self.place} is version {'.'.join(map(str, version))}; mainspring needs ZooKeeper {needed} or newer"
-            )
 
     def _refuse_strangers(self, client: Any) -> None:
         """Raise ConfigurationError if APScheduler has its jobs under this path."""
@@ -328,7 +320,7 @@ class ZooKeeperRecords(WatchedRecords):
             client = self._connected()
             said, measured = told(client, b"srvr"), told(client, b"mntr")
             members = members_of(client)
-        version = ".".join(map(str, version_in(said))) or "of an unknown version"
+        version = version_in(said) or "of an unknown version"
         majority = f"{members // 2 + 1} of {members} servers have" if members > 1 else "the only server has"
         warnings = []
         synced = re.search(r"zk_synced_followers\s+(\d+)", measured)

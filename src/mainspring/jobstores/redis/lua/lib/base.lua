@@ -30,6 +30,7 @@
 --   B:          set   `B:<gate>`: the lanes of those
 --   y:          hash  `y:<gate>`: allowed (the number that somebody has set), tat and line (see core/gates.py)
 --   gates       set   the gates that have a y:
+--   numbered    set   the gates whose y: has allowed
 --   w:          zset  `w:<lane>`: place and id of the runs that are due
 --   d:          zset  `d:<lane>`: place and id of the others -> run time
 --   t:          set   `t:<token>`: the running runs claimed under it
@@ -56,7 +57,7 @@
 --   m:          hash  `m:<level, kind, time>`: name -> what was counted, as places and numbers in turn (MessagePack)
 --   meta        hash  schema, shards, made (when it was written: tells a store that has lost all from the one before)
 --   shift       text  microseconds by which a test has moved the clock
---   wake        text  number of wake-ups so far, and the pub/sub channel of that name
+--   wake, ends  text  number of wake-ups so far, and of ends that were told; also the pub/sub channels of these names
 -- Widths of texts in records.
 local TIME, TIMES, URGENCY_SIZE, PLACE_SIZE = 18, 36, 24, 45
 local prefix, jobs, times = KEYS[1], KEYS[2], KEYS[3]
