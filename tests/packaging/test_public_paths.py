@@ -74,6 +74,6 @@ def test_the_top_of_the_package_and_each_folder_can_be_overlooked() -> None:
 def test_what_is_not_python_is_installed_too() -> None:
     package = Path(mainspring.__file__).parent
     assert (package / "py.typed").is_file()
-    assert len(list((package / "jobstores" / "redis" / "lua").glob("*.lua"))) > 20
+    assert len(list((package / "jobstores" / "redis" / "lua").glob("*/*.lua"))) > 20
     assert (package / "dashboard" / "templates" / "base.html").is_file()
     assert (package / "dashboard" / "static" / "dashboard.css").is_file()

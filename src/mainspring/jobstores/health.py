@@ -12,7 +12,7 @@ from mainspring.errors import ConfigurationError, near
 if TYPE_CHECKING:
     from mainspring.jobstores.base import JobStore
 
-__all__ = ["Health", "check_requirement", "enforce", "lacks"]
+__all__ = ["Health", "check_requirement", "check_version", "enforce", "lacks"]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +35,14 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         if self.replicas:
             return f"replicated({self.replicas})"
         return {True: "durable", False: "volatile", None: "unknown"}[self.durable]
+
+
+def check_version(place: str, version: str, name: str, oldest: tuple[int, int]) -> None:
+    """Raise ConfigurationError if a server is too old; one that does not tell its version may be new enough."""
+    found = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if found and found < oldest:
+        needed = ".".join(map(str, oldest))
+        raise ConfigurationError(f"{place} is version {version}; mainspring needs {name} {needed} or newer")
 
 
 def check_requirement(require: str) -> str:

@@ -205,7 +205,7 @@ class EtcdClient:
 
 
 def _is_alive(connection: http.client.HTTPConnection) -> bool:
-    """Return False if the other side has closed a connection: a request on it might be done, and might not."""
+    """Return False if the server has closed a connection: nobody would know whether a request on it was done."""
     if connection.sock is None:
         return False
     try:

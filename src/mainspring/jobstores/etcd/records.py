@@ -7,7 +7,6 @@ range. A record's stamp is the revision of its last change, which never comes ag
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ import msgspec
 
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.etcd.client import b64, unb64
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
 
 __all__ = ["EtcdRecords"]
@@ -39,7 +38,7 @@ log = logging.getLogger("mainspring.jobstores.etcd")
 
 
 class EtcdRecords(WatchedRecords):
-    """Records below one path; `client` is an EtcdClient, or any object that has `call` (and `watch`) as it has them."""
+    """Records below one path; `client` is an EtcdClient, or an object with the same `call` and perhaps `watch`."""
 
     server: ClassVar[str] = "etcd"
     max_bytes: ClassVar[int | None] = 256 * 1024
@@ -97,7 +96,6 @@ class EtcdRecords(WatchedRecords):
             return JobRecord(key, stamp, None, data, stamp)
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        """Read records; None for a key that has none."""
         self._refuse_strangers()
         found: dict[str, JobRecord] = {}
         wanted = list(dict.fromkeys(keys))
@@ -122,17 +120,14 @@ class EtcdRecords(WatchedRecords):
             start = unb64(kvs[-1]["key"]).decode() + "\0"
 
     def all(self) -> list[JobRecord]:
-        """Read all records, in any order."""
         self._refuse_strangers()
         return [self._record(kv) for kv in self.read_keys(f"{self.path}/jobs/", f"{self.path}/jobs0")]
 
     def count(self) -> int:
-        """Return the number of records."""
         around = {"key": b64(f"{self.path}/jobs/"), "range_end": b64(f"{self.path}/jobs0")}
         return int(self.client.call("kv/range", {**around, "count_only": True}).get("count", 0))
 
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
-        """Read the due records, and the wake time of the next."""
         kvs = self.read_keys(f"{self.path}/due/", f"{self.path}/due0", limit + 1, keys_only=True)
         names = [unb64(kv["key"]).decode()[len(self.path) + 5 :] for kv in kvs]
         wakes = [wake_of(name) for name in names]
@@ -144,11 +139,9 @@ class EtcdRecords(WatchedRecords):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
-        """Write each record if the stored one is still the one that was seen; return which were written."""
         return self._write(writes)
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
-        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
         return self._write([(None, record) for record in seen])
 
     def _write(self, writes: Sequence[tuple[JobRecord | None, JobRecord | None]]) -> list[bool]:
@@ -208,7 +201,7 @@ class EtcdRecords(WatchedRecords):
     def health(self) -> Health:
         """Return what survives: a majority of the members has each write on disk before it is acknowledged."""
         status = self.client.call("maintenance/status", {})
-        self._refuse_old(status.get("version", ""))
+        check_version(repr(self.client), status.get("version", ""), "etcd", OLDEST)
         warnings = [] if int(status.get("leader", 0)) else ["etcd has no leader: it takes no writes"]
         members, alarms = 1, []
         with suppress(StoreUnavailable):  # some questions are for the root user only
@@ -236,11 +229,6 @@ class EtcdRecords(WatchedRecords):
             version=f"etcd {status.get('version', 'of an unknown version')}",
             warnings=tuple(warnings),
         )
-
-    def _refuse_old(self, version: str) -> None:
-        if version and tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
-            needed = ".".join(map(str, OLDEST))
-            raise ConfigurationError(f"{self.client!r} is version {version}; mainspring needs etcd {needed} or newer")
 
     def _is_compacted(self, revision: int) -> bool:
         """Return False if there are many revisions, and the first of them can still be read."""

@@ -23,7 +23,7 @@ class EtcdJobStore(RecordsJobStore):
     """Keeps jobs in etcd, and their runs in `runs`: a store, or its URL.
 
     Give a `url` (etcd://user:password@h1:2379,h2:2379/path, or etcds:// for TLS, with ?ca=, cert= and key=), a `client`
-    (an EtcdClient, an object that has `call` as it has, or a reference to one), or the arguments of EtcdClient. It
+    (an EtcdClient, an object with the same `call`, or a reference to one), or the arguments of EtcdClient. The store
     closes a client of your own only with `close_connection_on_exit`. `pickle_protocol` is accepted for APScheduler's
     signature and ignored.
     """
@@ -58,17 +58,7 @@ class EtcdJobStore(RecordsJobStore):
         made = given if given is not None else EtcdClient(**connect_args)
         records = EtcdRecords(path, made, closes=given is None or close_connection_on_exit)
         super().__init__(records, runs=runs, codec=codec, name=name)
-        self.close_connection_on_exit = close_connection_on_exit
-
-    @property
-    def path(self) -> str:
-        """The path below which everything is."""
-        return self.jobs.path
-
-    @property
-    def client(self) -> Any:
-        """The client."""
-        return self.jobs.client
+        self.path, self.client, self.close_connection_on_exit = path, made, close_connection_on_exit
 
 
 def client_arguments(location: Location) -> dict[str, Any]:

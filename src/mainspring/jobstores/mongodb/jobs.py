@@ -63,26 +63,14 @@ class MongoJobs(WatchedRecords):
 
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
         jobs = self.mongo.get()
-        new = [_document(record) for record, seen in writes if seen is None]
-        changed = [(_document(record), seen.version) for record, seen in writes if seen is not None]
-        added = iter(self.mongo.insert(jobs, new))
-        replaced = iter(self._replaced(changed))
-        return [next(added if seen is None else replaced) for _, seen in writes]
-
-    def _replaced(self, writes: Sequence[tuple[Document, int]]) -> list[bool]:
-        jobs = self.mongo.get()
-        done = self.mongo.replace(jobs, writes)
+        marked = [(_document(new), None if seen is None else seen.version) for new, seen in writes]
+        done = self.mongo.write(jobs, marked)
         if all(done):
             return done
         # A write that the driver has sent twice finds its own version.
-        lost = [document for (document, _), won in zip(writes, done, strict=True) if not won]
-        with self.mongo.asked("read"):
-            found = {
-                each["_id"]: each["v"] for each in jobs.find({"_id": {"$in": [each["_id"] for each in lost]}}, ["v"])
-            }
-        return [
-            won or found.get(document["_id"]) == document["v"] for (document, _), won in zip(writes, done, strict=True)
-        ]
+        lost = [new.key for (new, _), won in zip(writes, done, strict=True) if not won]
+        found = self.mongo.versions(jobs, lost)
+        return [won or found.get(new.key) == new.version for (new, _), won in zip(writes, done, strict=True)]
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
         return self.mongo.delete(self.mongo.get(), [(each.key, each.version) for each in seen])

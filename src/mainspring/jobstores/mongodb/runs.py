@@ -172,10 +172,7 @@ class MongoRuns(RunRecords):
             ]
 
     def put_notes(self, writes: Sequence[tuple[StoreNote, int | None]]) -> list[bool]:
-        new = [_note(note) for note, version in writes if version is None]
-        changed = [(_note(note), version) for note, version in writes if version is not None]
-        added, replaced = iter(self.mongo.insert(self._facts, new)), iter(self.mongo.replace(self._facts, changed))
-        return [next(added if version is None else replaced) for _, version in writes]
+        return self.mongo.write(self._facts, [(_note(note), version) for note, version in writes])
 
     def drop_notes(self, notes: Sequence[StoreNote]) -> None:
         if notes:

@@ -28,7 +28,7 @@ from pymongo.read_preferences import ReadPreference
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.locks import free_in_children
 
 __all__ = ["Document", "MongoServer", "long", "plain"]
@@ -141,9 +141,7 @@ class MongoServer:
             version = self.client.admin.command("buildInfo")["version"]
             foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
             schema = self._get("_facts").find_one({"_id": "schema"})
-        if _numbers(version) < OLDEST_VERSION:
-            needed = ".".join(map(str, OLDEST_VERSION))
-            raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB {needed} or newer")
+        check_version(self.place, version, "MongoDB", OLDEST_VERSION)
         if self.write_concern.document.get("w") == 0:
             raise ConfigurationError("w=0 leaves writes unanswered, and two nodes would run one job; leave w out")
         if foreign is not None:
@@ -186,21 +184,21 @@ class MongoServer:
         members = len(hello.get("hosts", ())) + len(hello.get("passives", ()))
         concern = self.write_concern.document
         warnings = [] if hello.get("setName") else ["a single server tells nobody of changes: nodes look every second"]
+        durable = False
         if concern.get("w") != "majority" and hello.get("setName"):
             reason = (
                 f"the client asks for w={concern.get('w')!r}: a fail-over may lose what it acknowledged; leave w out"
             )
-            return Health(durable=False, reasons=(reason,), version=version, schema=SCHEMA, warnings=tuple(warnings))
-        if concern.get("j") is False:
+        elif concern.get("j") is False:
             reason = "the client asks for journal=false: a power failure may lose what was acknowledged; leave it out"
-            return Health(durable=False, reasons=(reason,), version=version, schema=SCHEMA, warnings=tuple(warnings))
-        if members > 1:
-            reason = f"a majority of {members} members has each write in its journal"
         else:
+            durable = True
             reason = "one member has each write in its journal; a replica set of three survives its loss"
+            if members > 1:
+                reason = f"a majority of {members} members has each write in its journal"
         return Health(
-            durable=True,
-            replicas=members // 2,
+            durable=durable,
+            replicas=members // 2 if durable else 0,
             reasons=(reason,),
             version=version,
             schema=SCHEMA,
@@ -208,6 +206,18 @@ class MongoServer:
         )
 
     # -- writes ------------------------------------------------------------------------------------------------
+
+    def write(self, collection: Collection[Document], writes: Sequence[tuple[Document, int | None]]) -> list[bool]:
+        """Replace each document that has this version, or insert it for None; return which were written."""
+        added = iter(self.insert(collection, [document for document, version in writes if version is None]))
+        changed = [(document, version) for document, version in writes if version is not None]
+        replaced = iter(self.replace(collection, changed))
+        return [next(added if version is None else replaced) for _, version in writes]
+
+    def versions(self, collection: Collection[Document], ids: Sequence[str]) -> dict[str, int]:
+        """Return the versions of the documents that are there."""
+        with self.asked("read"):
+            return {each["_id"]: each["v"] for each in collection.find({"_id": {"$in": ids}}, ["v"])}
 
     def insert(self, collection: Collection[Document], documents: Sequence[Document]) -> list[bool]:
         """Insert each document whose id and unique key no other has; return which were inserted.
@@ -225,9 +235,7 @@ class MongoServer:
                 _only_duplicates(errors, error.details.get("writeConcernErrors"))
                 refused = {each["index"] for each in errors}
         if refused:
-            ids = [documents[number]["_id"] for number in refused]
-            with self.asked("read"):
-                found = {each["_id"]: each["v"] for each in collection.find({"_id": {"$in": ids}}, ["v"])}
+            found = self.versions(collection, [documents[number]["_id"] for number in refused])
             refused = {n for n in refused if found.get(documents[n]["_id"]) != documents[n]["v"]}
         return [number not in refused for number in range(len(documents))]
 
@@ -242,7 +250,7 @@ class MongoServer:
 
     def _is_bulk(self) -> bool:
         if self._major is None:
-            self._major = _numbers(self.client.admin.command("buildInfo")["version"])[0]
+            self._major = int(self.client.admin.command("buildInfo")["version"].partition(".")[0])
         return self._major >= BULK_VERSION
 
     def _replace(self, collection: Collection[Document], document: Document, version: int) -> bool:
@@ -289,10 +297,6 @@ def _only_duplicates(errors: Any, concerns: Any) -> None:
     for each in errors:
         if each["code"] != _DUPLICATE:
             raise OperationFailure(each["errmsg"], each["code"])
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _advice(error: PyMongoError) -> str:

@@ -1,4 +1,4 @@
-"""Redis servers at work: Lua scripts, what errors mean, and replicas that confirm."""
+"""Run Lua scripts on Redis servers, turn their errors into ours, and wait for replicas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import islice
 from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -39,19 +40,23 @@ _UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek"
 
 
 @cache
+def _files() -> dict[str, Traversable]:
+    """Return the files in the rooms of lua/ by name, without the ending; no two have the same name."""
+    rooms = (room for room in (files("mainspring.jobstores.redis") / "lua").iterdir() if room.is_dir())
+    return {file.name.removesuffix(".lua"): file for room in rooms for file in room.iterdir()}
+
+
+@cache
 def _script(name: str) -> tuple[str, bytes]:
     """Return the digest and the text of a script: the libraries named on its first line, then its own file.
 
-    What a script may do and return without any function of a library is in a file of its own, before the libraries.
+    A file `<name>_first` comes before the libraries. It answers the plain cases, for which making the functions of the
+    libraries would take longer than the work itself.
     """
-    folder = files("mainspring.jobstores.redis") / "lua"
-    own = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    first = [f"{name}_first"] if (folder / f"{name}_first.lua").is_file() else []
-    parts = ["lib_base", *first, "lib_tools"]
-    if own.startswith("-- uses: "):
-        parts += [f"lib_{part}" for part in own.partition("\n")[0].removeprefix("-- uses: ").split()]
-    text = "\n".join([*((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts), own])
-    source = text.encode()
+    first, _, _ = _files()[name].read_text(encoding="utf-8").partition("\n")
+    uses = first.removeprefix("-- uses: ").split() if first.startswith("-- uses: ") else []
+    parts = ["base", f"{name}_first", "tools", *uses, name]
+    source = b"\n".join(_files()[part].read_bytes() for part in parts if part in _files())
     return hashlib.sha1(source, usedforsecurity=False).hexdigest(), source
 
 
@@ -63,7 +68,7 @@ def _packed(*words: Any) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, keys: tuple[str, ...]) -> bytes:
-    """Return all of the command that runs a script but its arguments, which come last."""
+    """Return the command that runs a script, up to its arguments, which come last."""
     words = _packed("EVALSHA", _script(name)[0], len(keys), *keys)
     count, _, rest = words.partition(b"\r\n")
     return b"*%d\r\n%b" % (int(count[1:]) + 1, rest)
@@ -349,7 +354,7 @@ class RedisConnection:
             raise
 
     def refused(self, error: BaseException) -> StoreUnavailable:
-        """Return the error for a call of which nothing was done."""
+        """Return the error for a call that changed nothing."""
         word = refusal(error)
         if word:
             return StoreUnavailable(f"Redis at {self.place} {REFUSALS[word]} ({error})")

@@ -1,4 +1,4 @@
-"""The durability of Redis or Valkey by its settings: whether acknowledged writes survive, and other problems."""
+"""Judge Redis or Valkey by its settings: whether acknowledged writes survive, and what else may go wrong."""
 
 from __future__ import annotations
 

@@ -1,46 +1,35 @@
-"""The runs of the Redis store, and its service verbs."""
+"""Add, claim, settle and prune runs in Redis, and set aside what was altered."""
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import partial
-from heapq import nlargest, nsmallest
+from collections.abc import Sequence
+from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-import msgspec
-
-from mainspring.core.insight.acts import MOST_ACTS
-from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import Want, queue_of
-from mainspring.core.run import UNFINISHED, Run, Status
-from mainspring.core.waiting.gates import QUEUE_GATE
-from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.jobstores.base import CHANGES, ENDS, Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
-from mainspring.jobstores.records.acts import ActRow
+from mainspring.core.lanes import Want
+from mainspring.core.run import Run
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.base import Answers, Hold
 from mainspring.jobstores.records.rows import (
     ALTERED,
-    FINAL_VALUES,
     LATEST_INSTANT,
+    MOST_EDGES,
     BeatRow,
     RunRow,
     SettleRow,
     run_damage,
 )
-from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.redis.shards import Shard, Shards
-from mainspring.jobstores.redis.tallies import add_tallies, find_tallies
-from mainspring.jobstores.redis.waiting import Subscriptions
+from mainspring.jobstores.redis.finding import RedisFinding
+from mainspring.jobstores.redis.service import RedisService
+from mainspring.jobstores.redis.shards import SCRIPT_RUNS, Shard
 from mainspring.jobstores.redis.wire import (
     NO_CLAIM,
     Claim,
-    age,
-    checksum,
+    earliest,
     instant,
     is_plain,
     new_run,
@@ -58,8 +47,6 @@ Placed = TypeVar("Placed", RunRow, Run)
 
 log = logging.getLogger("mainspring.jobstores.redis")
 
-SCRIPT_RUNS: Final = 1000
-"""One script call handles this many runs, in a few milliseconds of the server's time."""
 NEW_RUNS_PER_SCRIPT: Final = 250
 """One script call adds this many runs; several calls are under way at once."""
 SWEEP_PAGE_RECORDS: Final = 200
@@ -68,37 +55,22 @@ SWEEP_PAGE_CALLS: Final = 20
 """One script call of a sweep reads this many calls, which may be big."""
 SWEEP_PAGES: Final = 50
 """One sweep reads this many pages."""
-MOST_EDGES: Final = 1000
-"""At most this many runs come before a run, and after it."""
-FIND_LOOKS_PER_SCRIPT: Final = 2000
-"""One call reads this many runs to find matching ones."""
 OUTBOX_AFTER_US: Final = 5 * SECOND
 """Another node delivers a follow-up that has been on its way to another shard for this long."""
-_UNKNOWN: Final = 2
-_INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
+_RUN_ID: Final = attrgetter("run.id")
 _RUN_AT: Final = attrgetter("run_at")
 _PRIORITY: Final = attrgetter("priority")
-_HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
+_HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.LOST, Hold.CANCEL)
+"""By the answer of the script."""
 
 
-class RedisRuns(RecordStore):
-    """The verbs about runs, each a script call on one or more shards."""
+class RedisRuns(RedisFinding, RedisService):
+    """The verbs that change runs, each a script call on one or more shards."""
 
-    _shards: Shards
-    _searched: list[Shard]
-    _subscriptions: Subscriptions
-    _ends: Subscriptions
     keep_runs: int
+    _searched: list[Shard]
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard continues."""
-
-    @abstractmethod
-    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
-        """Run a script on a shard."""
-
-    @abstractmethod
-    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
-        """Run a script several times; make the next arguments while it runs."""
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -147,9 +119,9 @@ class RedisRuns(RecordStore):
         return [(before, after) for before, after in edges if before in homes and homes[before] is not homes[after]]
 
     def _homes(self, runs: Sequence[Placed]) -> dict[str, Shard]:
-        """Return the shards of runs and of those that they come after, as far as these are there.
+        """Return the shards of runs, and of the stored runs that they come after.
 
-        Runs that come after one another are together: with their key or gate, else with the first that they come after.
+        Runs that edges connect share a shard: that of their key or gate, else that of the first stored predecessor.
         """
         outside = list(dict.fromkeys(edge.id for run in runs for edge in run.after).keys() - {run.id for run in runs})
         there = [run_id for run_id, known in zip(outside, self.standings(outside), strict=True) if known is not None]
@@ -210,7 +182,7 @@ class RedisRuns(RecordStore):
             at, rows, times[shard] = self._claim_from(shard, part, node, token, lease)
             now = max(now, at)
             runs += rows
-        return now, _by_urgency(runs), _earliest(times.values())
+        return now, _by_urgency(runs), earliest(times.values())
 
     # -- what was altered --------------------------------------------------------------------------------------
 
@@ -283,7 +255,7 @@ class RedisRuns(RecordStore):
             answers: list[int] = self._call(shard, "extend", args)
             return answers
 
-        answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, SCRIPT_RUNS, unknown=3)
+        answers = self._shards.ask_for_runs(beats, act, attrgetter("run_id"))
         return [_HOLDS[answer] for answer in answers]
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
@@ -304,7 +276,7 @@ class RedisRuns(RecordStore):
             self._deliver(shard, [run for number, some in away.items() if answers[number] == 1 for run in some])
             return answers
 
-        answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
+        answers = self._shards.ask_for_runs(outcomes, act, _RUN_ID)
         return Answers([answer == 1 for answer in answers], refused)
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
@@ -337,92 +309,8 @@ class RedisRuns(RecordStore):
                 rows += self._seen(shard, found)
         return rows
 
-    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
-        rows: dict[str, RunRow] = {}
-
-        def act(shard: Shard, part: Sequence[str]) -> list[int]:
-            rows.update((row.id, row) for row in run_rows(self._call(shard, "get_runs", [list(part)], reads=True)))
-            return [1 if run_id in rows else _UNKNOWN for run_id in part]
-
-        self._shards.ask_for_runs(
-            list(dict.fromkeys(run_ids)), lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN
-        )
-        return list(rows.values())
-
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        """Return the status of the run with each of these ids, or None."""
-        found: dict[str, RunStanding] = {}
-
-        def act(shard: Shard, part: Sequence[str]) -> list[int]:
-            statuses, refused = self._call(shard, "standings", [list(part)], reads=True)
-            for run_id, status, by in zip(part, statuses, refused, strict=True):
-                with suppress(ValueError, AttributeError):  # it was altered, or is not there
-                    found[run_id] = RunStanding(Status(status.decode()), by.decode() or None)
-            return [1 if run_id in found else _UNKNOWN for run_id in part]
-
-        ids = list(dict.fromkeys(run_ids))
-        self._shards.ask_for_runs(ids, lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
-        return [found.get(run_id) for run_id in run_ids]
-
-    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-        start = None if after is None else _place(after)
-        parts = _parts(query)
-        rows = []
-        for shard in self._shards.all:
-            for statuses in parts:
-                found: list[RunRow] = []
-                cursor, more = start, True
-                while more and len(found) < limit:
-                    _, cursor, part = self._find(shard, query, statuses, cursor, limit - len(found))
-                    found += part
-                    more = cursor is not None
-                rows += found
-        return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
-
-    def made_behind(self, after: Run | None, number: int) -> int | None:
-        """Ask each shard for the run that lies behind its part of so many; the newest of those counts."""
-        start = False if after is None else raw(_place(after))
-        args = [start, number // len(self._shards.all)]
-        found = [self._call(shard, "made_behind", args, reads=True) for shard in self._shards.all]
-        return max((at for each in found if (at := instant(each)) is not None), default=None)
-
-    def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
-        """Ask each shard for the runs of many jobs at a time."""
-        found: dict[str, list[RunRow]] = {job_id: [] for job_id in job_ids}
-        names, size = list(found), max(1, SCRIPT_RUNS // limit)
-        for shard in self._shards.all:
-            for first in range(0, len(names), size):
-                some = names[first : first + size]
-                args = [some, [checksum(job_id) for job_id in some], limit]
-                for job_id, reply in zip(some, self._call(shard, "recent_runs", args, reads=True), strict=True):
-                    found[job_id] += run_rows(reply)
-        return [nlargest(limit, found[job_id], key=lambda row: (row.created_at, row.id)) for job_id in job_ids]
-
-    def _find(
-        self, shard: Shard, query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None
-    ) -> tuple[int, bytes | None, list[RunRow]]:
-        """Find or count runs; the cursor says where to continue if the call ended before it had read all."""
-        args = _find_args(query, statuses, cursor, limit)
-        count, following, reply = self._call(shard, "find_runs", args, reads=True)
-        return count, following, run_rows(reply)
-
-    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        """Mark running runs to be stopped; their holder learns it from `extend`."""
-        return [answer == 1 for answer in self._each("cancel", run_ids)]
-
-    def delete_runs(self, run_ids: Sequence[str]) -> int:
-        """Delete finished runs; return how many."""
-        return self._each("delete_runs", run_ids).count(1)
-
-    def _each(self, script: str, run_ids: Sequence[str]) -> list[int]:
-        def act(shard: Shard, part: Sequence[str]) -> list[int]:
-            answers: list[int] = self._call(shard, script, [list(part)])
-            return answers
-
-        return self._shards.ask_for_runs(list(run_ids), lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
-
     def prune(self, limit: int = 1000) -> int:
-        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+        """Deliver follow-ups that were lost on their way to another shard, then delete old runs."""
         kept = -(-self.keep_runs // len(self._shards.all))
         count = 0
         for shard in self._shards.turn():
@@ -431,114 +319,6 @@ class RedisRuns(RecordStore):
             if count < limit:
                 count += int(self._call(shard, "prune", [limit - count, kept]))
         return count
-
-    # -- what people did, in the first shard --------------------------------------------------------------------
-
-    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
-        plain = [[row.id, row.about, raw(row.frame)] for row in rows]
-        self._call(self._shards.all[0], "add_acts", [plain, MOST_ACTS, oldest])
-
-    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
-        args = [about or False, after or False, limit]
-        ids, said = self._call(self._shards.all[0], "find_acts", args, reads=True)
-        found = [(act_id.decode(), *each.partition(b"\0")[::2]) for act_id, each in zip(ids, said, strict=True) if each]
-        return [ActRow(act_id, thing.decode("utf-8", "replace"), frame) for act_id, thing, frame in found]
-
-    def tallies(
-        self,
-        new: Sequence[Tally] = (),
-        *,
-        kind: str = "all",
-        name: str | None = None,
-        level: int = 0,
-        since: int = 0,
-        until: int = 0,
-    ) -> list[Tally]:
-        """Add counts in the first shard, then return tallies."""
-        call = partial(self._call, self._shards.all[0])
-        if new:
-            add_tallies(call, new)
-        return find_tallies(call, kind, name, level, since, until) if since < until else []
-
-    # -- service -----------------------------------------------------------------------------------------------
-
-    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
-        """Announce a node or remove it; return the store's now, by the server of the first shard."""
-        if node is None:
-            return int(self._call(self._shards.all[0], "beat", reads=True))
-        said = [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()]
-        return int(self._call(self._shards.all[0], "beat", said))
-
-    def nodes(self) -> list[NodeInfo]:
-        """Return the living nodes; an altered record is written again with the next heartbeat."""
-        found = []
-        for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True):
-            if said is not None and beat_at is not None:
-                with suppress(msgspec.MsgspecError, ValueError, OverflowError):
-                    node = msgspec.json.decode(said, type=NodeInfo)
-                    found.append(msgspec.structs.replace(node, beat_at=int(float(beat_at))))
-        return sorted(found, key=lambda node: node.id)
-
-    def set_gate(self, name: str, allowed: int | None) -> None:
-        """Let at most `allowed` runs of a gate run at once; the limit of a queue is split over the shards."""
-        if not name.startswith(QUEUE_GATE):
-            shard = self._shards.of_job(name)
-            self._call(shard, "set_gate", [False, name, False if allowed is None else allowed])
-            return
-        shards, queue = self._shards.all, name.removeprefix(QUEUE_GATE)
-        if allowed is not None and 0 < abs(allowed) < len(shards):
-            raise ConfigurationError(
-                f"a queue in a store of {len(shards)} shards has a limit of at least {len(shards)}, not "
-                f"{abs(allowed)}: each shard hands out its part"
-            )
-        for number, shard in enumerate(shards):
-            part: int | bool = False
-            if allowed is not None:
-                whole, rest = divmod(abs(allowed), len(shards))
-                part = (whole + (number < rest)) * (1 if allowed > 0 else -1)
-            self._call(shard, "set_gate", [True, queue, part])
-
-    def stats(self, query: RunQuery | None = None) -> Stats:
-        """Count the contents of the shards, or matching runs; runs of a job or group are read one by one."""
-        if query is not None:
-            return Stats(matching=sum(self._count(shard, query) for shard in self._shards.all))
-        queues: dict[str, QueueInfo] = {}
-        limits: dict[str, int] = {}
-        totals, jobs = dict.fromkeys(sorted(FINAL_VALUES), 0), 0
-        for shard in self._shards.all:
-            known, pairs, found, numbers = self._call(shard, "stats", reads=True)
-            jobs += known
-            limits |= dict(zip((name.decode("utf-8", "replace") for name in numbers[::2]), numbers[1::2], strict=True))
-            for status, count in zip(pairs[::2], pairs[1::2], strict=True):
-                if status.decode("utf-8", "replace") in totals and count.isdigit():
-                    totals[status.decode()] += int(count)
-            for queue in found:
-                name = queue_of(queue[0].decode("utf-8", "replace"))
-                queues[name] = _sum(queues.get(name, QueueInfo(name=name)), *queue[1:])
-        ordered = [queues[name] for name in sorted(queues)]
-        return Stats(queues=ordered, totals=totals, jobs=jobs, limits=dict(sorted(limits.items())))
-
-    def _count(self, shard: Shard, query: RunQuery) -> int:
-        total, cursor, more = 0, None, True
-        while more:
-            count, cursor, _ = self._find(shard, query, query.status, cursor, None)
-            total += count
-            more = cursor is not None and (query.cap is None or total <= query.cap)
-        return total
-
-    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
-        """Sleep until a change since `cursor` may concern a loop, or a run has ended, or for `timeout` seconds."""
-        if topic == ENDS:
-            if timeout > 0:
-                return self._ends.wait(self._shards.ends, cursor, timeout)
-            self._ends.close()
-            return cursor
-        return self._subscriptions.wait(self._shards.channels, cursor, timeout)
-
-    def shift_clock(self, seconds: float) -> None:
-        """Move the store's clock for a test."""
-        for shard in self._shards.all:
-            self._call(shard, "shift_clock", [int(seconds * SECOND)])
 
 
 def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
@@ -559,61 +339,7 @@ def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
     return [group for group in groups.values() if len(group) > 1 or group[0].after]
 
 
-def _parts(query: RunQuery) -> list[tuple[Status, ...]]:
-    """Divide the statuses of a query into those that are found together.
-
-    Runs that failed, were cancelled and so on have an index for each of these; unfinished ones are found where they
-    wait or run. Only runs that succeeded, which are most, have nothing but their age.
-    """
-    indexed = query.job_id is query.group is query.after is query.gate is None
-    if not indexed or not query.status or Status.SUCCEEDED in query.status:
-        return [query.status]
-    unfinished = tuple(status for status in UNFINISHED if status in query.status)
-    return [(status,) for status in _INDEXED if status in query.status] + ([unfinished] if unfinished else [])
-
-
-def _find_args(query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None) -> list[Any]:
-    """Return what the script `find_runs` takes; without a limit it only counts."""
-    return [
-        [status.value for status in statuses or Status],
-        statuses[0].value if len(statuses) == 1 and statuses[0] in _INDEXED else False,
-        *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
-        False if cursor is None else raw(cursor),
-        FIND_LOOKS_PER_SCRIPT,
-        limit is None,
-        query.job_id is not None and checksum(query.job_id),
-        False if query.after is None else query.after,
-        False if query.gate is None else query.gate,
-        False if query.since is None else age(query.since),
-    ]
-
-
-def _place(run: Run) -> bytes:
-    """Return the place of a run in the indexes by age."""
-    return f"{age(run.created_at)}{run.id}".encode()
-
-
-def _sum(
-    queue: QueueInfo, waiting: int, delayed: int, blocked: int, running: int, limit: int | None, oldest: bytes | None
-) -> QueueInfo:
-    """Add a lane of a queue in one shard to the others."""
-    ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
-    return QueueInfo(
-        name=queue.name,
-        waiting=queue.waiting + waiting,
-        delayed=queue.delayed + delayed,
-        blocked=queue.blocked + blocked,
-        running=queue.running + running,
-        limit=queue.limit if limit is None else limit + (queue.limit or 0),
-        oldest_at=min(ages, default=None),
-    )
-
-
 def _by_urgency(rows: list[RunRow]) -> list[RunRow]:
     rows.sort(key=_RUN_AT)
     rows.sort(key=_PRIORITY, reverse=True)  # which keeps the order of equals
     return rows
-
-
-def _earliest(times: Iterable[int | None]) -> int | None:
-    return min((at for at in times if at is not None), default=None)

@@ -79,7 +79,6 @@ class FixedServer(Servers):
 
     @property
     def place(self) -> str:
-        """Where the server is, without any secret."""
         known = self._pool.connection_kwargs
         if known.get("path"):
             where = str(known["path"])
@@ -90,7 +89,6 @@ class FixedServer(Servers):
         return f"{where}/{known.get('db', 0)}"
 
     def pool(self, key: str) -> Any:
-        """Return the client's connections."""
         return self._pool
 
     def doubt(self, error: Exception) -> None:
@@ -98,7 +96,6 @@ class FixedServer(Servers):
         self._pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.disconnect()
 
 
@@ -115,7 +112,6 @@ class _ServerGroup(Servers):
         self._lock = free_in_children(threading.RLock())
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
             pools = list(self._pools.values())
         for pool in pools:
@@ -161,7 +157,6 @@ class SentinelServers(_ServerGroup):
         return f"{self._told()}/{self._service} (Sentinel{primary})"
 
     def pool(self, key: str) -> Any:
-        """Return the connections to the primary."""
         primary = self._primary
         if primary is None or time.monotonic() >= self._ask_at:
             primary = self._find()
@@ -182,7 +177,6 @@ class SentinelServers(_ServerGroup):
             return False
 
     def close(self) -> None:
-        """Close all connections."""
         super().close()
         for pool in self._sentinels.values():
             pool.disconnect()
@@ -221,16 +215,13 @@ class SentinelServers(_ServerGroup):
 
     def _unknown(self, ignorant: Sequence[Address]) -> ConfigurationError:
         try:
-            known = [dict(zip(*[iter(said)] * 2, strict=True)) for said in self._masters(ignorant[0])]
+            masters = ask(self._sentinels[ignorant[0]], "SENTINEL", "MASTERS")
+            known = [dict(zip(said[::2], said[1::2], strict=True)) for said in masters]
             hint = near(self._service, [said[b"name"].decode() for said in known])
         except (*CONNECTION, RedisError, KeyError, ValueError, TypeError):
             hint = ""
         told = ", ".join(map(str, ignorant))
         return ConfigurationError(f"the Redis Sentinels {told} know no service {self._service!r}{hint}")
-
-    def _masters(self, address: Address) -> list[list[bytes]]:
-        masters: list[list[bytes]] = ask(self._sentinels[address], "SENTINEL", "MASTERS")
-        return masters
 
     def _check_role(self, address: Address) -> None:
         """Raise StoreUnavailable unless the server says that it is a primary: a Sentinel may be behind."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from mainspring.core.ids import FOLLOW_UP, pin
 
-__all__ = ["Shard", "Shards", "pin"]
+__all__ = ["SCRIPT_RUNS", "UNKNOWN", "Shard", "Shards", "pin"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _FIRED: Final = re.compile(r"(.+)@\d+@-?\d+(?::missed)?", re.DOTALL)
 _TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
+SCRIPT_RUNS: Final = 1000
+"""One script call handles this many runs, in a few milliseconds of the server's time."""
+UNKNOWN: Final = 2
+"""A script's answer for a run that its shard does not have."""
 RUN_SHARDS_CACHED: Final = 100_000
 """Remember the shard of this many runs whose ids do not tell it."""
 
@@ -26,16 +30,6 @@ class Shard(NamedTuple):
     prefix: str
     jobs: str
     times: str
-
-    @property
-    def channel(self) -> str:
-        """The pub/sub channel, and the counter of its messages."""
-        return f"{self.prefix}wake"
-
-    @property
-    def ends(self) -> str:
-        """The channel that tells of ends of runs, and the counter of its messages."""
-        return f"{self.prefix}ends"
 
 
 class Shards:
@@ -51,14 +45,19 @@ class Shards:
             Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")
             for prefix in (f"{{{_quoted(name)}:{index}{chosen}}}:" for index in range(number))
         ]
-        self.channels = [shard.channel for shard in self.all]
-        self.ends = [shard.ends for shard in self.all]
+        # The channels that tell of changes, and of ends of runs; a counter of its messages has the name of each.
+        self.channels = [f"{shard.prefix}wake" for shard in self.all]
+        self.ends = [f"{shard.prefix}ends" for shard in self.all]
         self._turn = 0
         self._strays: dict[str, Shard] = {}
 
-    def of_job(self, job_id: str) -> Shard:
-        """Return the shard of a job."""
-        return self._of(job_id)
+    def of_job(self, word: str) -> Shard:
+        """Return the shard of a job, a unique key or a gate."""
+        if len(self.all) == 1:
+            return self.all[0]
+        # As in Redis keys, the part in braces decides, so that ids can be kept together.
+        tag = _TAG.match(word) if "{" in word else None
+        return self.all[crc32((word if tag is None else tag[1]).encode()) % len(self.all)]
 
     def of_run(self, run_id: str) -> Shard:
         """Return the expected shard of a run: a fired run is with its job, a follow-up with the run before it."""
@@ -70,11 +69,11 @@ class Shards:
         while "~" in first and (follow_up := FOLLOW_UP.search(first)):
             first = first[: follow_up.start()]
         fired = _FIRED.fullmatch(first)
-        return self._of(first if fired is None else fired[1])
+        return self.of_job(first if fired is None else fired[1])
 
     def of_new_run(self, run_id: str, unique: str | None) -> Shard:
         """Return the shard for a new run; a run with a unique key goes to the shard of the key."""
-        return self.of_run(run_id) if unique is None else self._of(unique)
+        return self.of_run(run_id) if unique is None else self.of_job(unique)
 
     def found(self, run_ids: Sequence[str], shard: Shard) -> None:
         """Remember the shards of runs whose ids do not tell them."""
@@ -93,19 +92,12 @@ class Shards:
         self._turn = (self._turn + 1) % len(self.all)
         return self.all[self._turn :] + self.all[: self._turn]
 
-    def _of(self, word: str) -> Shard:
-        if len(self.all) == 1:
-            return self.all[0]
-        # As in Redis keys, the part in braces decides, so that ids can be kept together.
-        tag = _TAG.match(word) if "{" in word else None
-        return self.all[crc32((word if tag is None else tag[1]).encode()) % len(self.all)]
-
     def ask(
         self,
         items: Sequence[Item],
         shard_of: Callable[[Item], Shard],
         act: Callable[[Shard, Sequence[Item]], Sequence[Answer]],
-        batch: int,
+        batch: int = SCRIPT_RUNS,
     ) -> list[Answer]:
         """Let each shard act on its items, in batches; return the answers in the order of the items."""
         if len(self.all) == 1 and len(items) <= batch:
@@ -123,26 +115,24 @@ class Shards:
     def ask_for_runs(
         self,
         items: Sequence[Item],
-        run_id: Callable[[Item], str],
         act: Callable[[Shard, Sequence[Item]], Sequence[int]],
-        batch: int,
-        unknown: int,
-    ) -> list[Any]:
+        run_id: Callable[[Item], str] = str,
+    ) -> list[int]:
         """Let shards act on runs; look in the other shards for runs that the expected shard does not have."""
-        answers = self.ask(items, lambda item: self.of_run(run_id(item)), act, batch)
+        answers = self.ask(items, lambda item: self.of_run(run_id(item)), act)
         if len(self.all) == 1:
             return answers
         for shard in self.all:
             lost = [
                 index
                 for index, answer in enumerate(answers)
-                if answer == unknown and self.of_run(run_id(items[index])) is not shard
+                if answer == UNKNOWN and self.of_run(run_id(items[index])) is not shard
             ]
-            for first in range(0, len(lost), batch):
-                part = lost[first : first + batch]
+            for first in range(0, len(lost), SCRIPT_RUNS):
+                part = lost[first : first + SCRIPT_RUNS]
                 for index, answer in zip(part, act(shard, [items[index] for index in part]), strict=True):
                     answers[index] = answer
-                    if answer != unknown:
+                    if answer != UNKNOWN:
                         self.found([run_id(items[index])], shard)
         return answers
 

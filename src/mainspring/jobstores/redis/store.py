@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -14,22 +13,28 @@ import redis
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
-from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
-from mainspring.jobstores.base import BrokenJob, Generation, Health
+from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.jobstores.base import BrokenJob, Health
 from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
-from mainspring.jobstores.redis.connection import RedisConnection
+from mainspring.jobstores.redis.calls import REDIS_SCHEMA
 from mainspring.jobstores.redis.runs import RedisRuns
 from mainspring.jobstores.redis.servers import FixedServer
 from mainspring.jobstores.redis.shards import Shard, Shards, pin
 from mainspring.jobstores.redis.urls import make_servers, take_options
-from mainspring.jobstores.redis.waiting import Subscriptions
-from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, times_text, version_text
-from mainspring.locks import free_in_children
+from mainspring.jobstores.redis.wire import (
+    checksum,
+    earliest,
+    job_rows,
+    new_run,
+    or_false,
+    raw,
+    times_text,
+    version_text,
+)
 
-__all__ = ["RedisJobStore", "pin"]
+__all__ = ["REDIS_SCHEMA", "RedisJobStore", "pin"]
 
-REDIS_SCHEMA: Final = 5
 FIRINGS_PER_SCRIPT: Final = 1000
 """One script call takes this many firings."""
 OLDEST_REDIS: Final = (6, 2)
@@ -72,7 +77,6 @@ class RedisJobStore(RedisRuns):
         keep_runs: int = 100_000,
         **connect_args: Any,
     ) -> None:
-        super().__init__(codec)
         given = {"name": name, "shards": shards, "replicas": replicas, "keep_runs": keep_runs}
         url, options = take_options(url, given)
         check_count("db", db, least=0)
@@ -83,16 +87,11 @@ class RedisJobStore(RedisRuns):
                 "jobs_key and run_times_key cannot be chosen in a Redis Cluster, where all keys of a shard share a "
                 "hash tag: leave them out and choose `name` instead"
             )
-        self.name: str = options["name"]
+        keys = Shards(options["name"], options["shards"], jobs_key, run_times_key)
+        super().__init__(codec, options["name"], keys, servers, options["replicas"])
         self.keep_runs = options["keep_runs"]
         self._replicas: int = options["replicas"]
-        self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
-        self._servers = servers
-        self._link = RedisConnection(servers, self._shards.channels, self._replicas, (REDIS_SCHEMA, options["shards"]))
-        self._subscriptions, self._ends = Subscriptions(self._link), Subscriptions(self._link)
-        self._opened = False
-        self._swept: dict[Shard, tuple[str, str, str]] = {}
-        self._opening = free_in_children(threading.Lock())
+        self._swept = {}
 
     @property
     def redis(self) -> redis.Redis:
@@ -152,60 +151,6 @@ class RedisJobStore(RedisRuns):
         self._ends.close()
         self._link.close()
 
-    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
-        if not self._opened:
-            self._open()
-        return self._link.call(script, shard, args, reads=reads)
-
-    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
-        if not self._opened:
-            self._open()
-        return self._link.stream(script, shard, batches)
-
-    def generations(self) -> tuple[Generation, ...]:
-        """Return the identity of each shard, to detect lost data; set up again a shard that has lost everything."""
-        return self._open()
-
-    def _open(self) -> tuple[Generation, ...]:
-        """Record the identity of the shards, or check it."""
-        found = []
-        with self._opening:
-            number = len(self._shards.all)
-            for shard in self._shards.all:
-                # Repeating it changes nothing, so its outcome is never unknown.
-                schema, known, made, version = self._link.call("open", shard, [REDIS_SCHEMA, number], reads=True)
-                if schema < 0:
-                    key, owner = made.decode(), version.decode()
-                    raise ConfigurationError(
-                        f"the key {key!r} in Redis at {self._link.place} belongs to another store, whose keys begin "
-                        f"with {owner!r}; give each store its own jobs_key and run_times_key, or delete "
-                        f"{f'{key}:owner'!r} if that store is no longer used"
-                    )
-                if schema == 0:
-                    raise ConfigurationError(
-                        f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "
-                        "mainspring did not write; choose other keys, or take the data over with `mainspring import`"
-                    )
-                if schema < REDIS_SCHEMA:
-                    raise ConfigurationError(
-                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema}, of before the "
-                        f"first release, and this version of mainspring knows {REDIS_SCHEMA} only; choose another name "
-                        f"or delete the keys that begin with {shard.prefix!r}"
-                    )
-                if schema > REDIS_SCHEMA:
-                    raise StoreUnavailable(
-                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema} and this version "
-                        f"of mainspring knows {REDIS_SCHEMA} at most; upgrade it"
-                    )
-                if known != number:
-                    raise ConfigurationError(
-                        f"the store {self.name!r} in Redis at {self._link.place} was made with shards={known}, not "
-                        f"shards={number}; their number cannot be changed"
-                    )
-                found.append(Generation(made.decode(), int(version)))
-            self._opened = True
-        return tuple(found)
-
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
@@ -215,7 +160,7 @@ class RedisJobStore(RedisRuns):
         stamps: dict[int, tuple[int, int]] = {}
         written: list[tuple[str, int]] = []
         for shard, part in parts.items():
-            plain = [[row.id, _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
+            plain = [[row.id, or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
             reply = self._call(shard, "add_jobs", [replace, plain])
             if isinstance(reply, int):
                 # All or none: each shard is atomic only by itself, so remove what the other shards took.
@@ -229,7 +174,7 @@ class RedisJobStore(RedisRuns):
         return [stamps[id(row)] for row in rows]
 
     def _update_job_row(self, row: JobRow) -> int:
-        args = [row.id, version_text(row.version), _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)]
+        args = [row.id, version_text(row.version), or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)]
         version = int(self._call(self._shards.of_job(row.id), "update_job", args))
         if version < 0:
             raise JobLookupError(row.id)
@@ -270,7 +215,7 @@ class RedisJobStore(RedisRuns):
             times.append(next_at)
         if len(self._shards.all) > 1:
             rows.sort(key=lambda row: row.at or 0)
-        return now, rows, _earliest(times)
+        return now, rows, earliest(times)
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
         def act(shard: Shard, steps: Sequence[FireRow]) -> list[tuple[str, ...] | None]:
@@ -294,7 +239,6 @@ class RedisJobStore(RedisRuns):
         return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRINGS_PER_SCRIPT)
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
-        """Set aside a job that cannot be restored, or put it back."""
         shard = self._shards.of_job(job_id)
         if reason is not None:
             return bool(self._call(shard, "set_aside", [job_id, version_text(version), reason]))
@@ -382,11 +326,3 @@ def _inserted(step: FireRow, answer: bytes) -> tuple[str, ...] | None:
     if answer == b"-":
         return None
     return tuple(run.id for run, new in zip(step.runs, answer, strict=True) if new == 0x31)
-
-
-def _or_false(value: Any) -> Any:
-    return False if value is None else value
-
-
-def _earliest(times: Iterable[int | bytes | None]) -> int | None:
-    return min((int(at) for at in times if at is not None), default=None)

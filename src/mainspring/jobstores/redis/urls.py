@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -146,13 +145,11 @@ def _connect_args(query: str) -> dict[str, Any]:
 
 
 def _addresses(hosts: str, port: int, kind: str) -> list[Address]:
-    return list(dict.fromkeys(_each_address(hosts.split(","), port, kind)))
-
-
-def _each_address(hosts: Iterable[str], port: int, kind: str) -> Iterable[Address]:
-    for host in hosts:
+    found = {}
+    for host in hosts.split(","):
         parts = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", host)
         if parts is None:
             # Do not quote it: it may be a part of a password.
             raise ConfigurationError(f"the Redis URL has something that is no host and port; write {_FORMS[kind]}")
-        yield Address(parts[1] or parts[2], int(parts[3] or port))
+        found[Address(parts[1] or parts[2], int(parts[3] or port))] = True
+    return list(found)

@@ -1,4 +1,4 @@
-"""Waiting for a word of a Redis store: subscriptions to the channels of its shards, and the counters behind them."""
+"""Wait for changes of a Redis store: subscribe to the channels of its shards, and read the counters behind them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from mainspring.locks import free_in_children
 __all__ = ["Subscriptions"]
 
 SUBSCRIBE_SECONDS: Final = 2.0
-"""Seconds for which a subscription's confirmation is waited for."""
+"""Wait this many seconds until a subscription is confirmed."""
 _READS_IN_TIME: Final = "timeout" in inspect.signature(redis.Connection.read_response).parameters
-"""Whether this redis-py can wait for a reply for so long; it can since version 8."""
+"""Whether this redis-py can read with a time-out of its own: since version 8."""
 
 
 class Subscriptions:
@@ -34,13 +34,13 @@ class Subscriptions:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._sleepers: list[tuple[PubSub, int]] = []
-        """Subscriptions that nobody waits on, each with the count up to which it has told."""
+        """The idle subscriptions, each with the count that it reported last."""
         self._lock = free_in_children(threading.Lock())
         self._pid = os.getpid()
         self._closes = 0
 
     def close(self) -> None:
-        """Drop the subscriptions that nobody waits on. Close the connections next: that lets go whoever waits."""
+        """Drop the idle subscriptions. The caller closes the connections next, which ends the waits that go on."""
         with self._lock:
             self._closes += 1
             sleepers, self._sleepers = self._sleepers, []
@@ -48,7 +48,7 @@ class Subscriptions:
             _drop(sleeper)
 
     def wait(self, channels: Sequence[str], cursor: int, timeout: float) -> int:
-        """Sleep until the sum of the channels' counters is not `cursor`, or for a while; return it."""
+        """Sleep until the channels' counters do not add up to `cursor`, or for `timeout` seconds; return their sum."""
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             return self._count(channels)
@@ -70,7 +70,7 @@ class Subscriptions:
     def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
         keep = heard = True
         try:
-            # Read after subscribing: what changes later is heard. Who has all that was told so far need not read.
+            # Read after subscribing: later changes are heard. A subscription that has told all of them needs no read.
             count = cursor if told == cursor else self._count(channels)
             while count == cursor and (left := deadline - time.monotonic()) > 0:
                 word = _heard(sleeper, left)
@@ -96,7 +96,7 @@ class Subscriptions:
         return sum(int(value or 0) for value in self._link.ask(channels[0], "MGET", *channels))
 
     def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
-        """Return a subscription, and the count up to which it has told, None if it is new."""
+        """Return a subscription, and the count that it reported last, None if it is new."""
         with self._lock:
             if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
                 self._sleepers, self._pid = [], os.getpid()
@@ -121,9 +121,9 @@ class Subscriptions:
 
 
 def _heard(sleeper: PubSub, timeout: float) -> Any:
-    """Return the last word of those that came while nobody listened, or wait for one; None if none comes.
+    """Return the last message that came while nobody listened, or wait for one; None if none comes.
 
-    Read from the connection itself: a PubSub makes four times as much of a word, and would subscribe anew in silence.
+    Read from the connection itself: a PubSub takes four times as long, and would subscribe again without saying so.
     """
     connection, word = sleeper.connection, None
     if connection is None:
@@ -134,7 +134,7 @@ def _heard(sleeper: PubSub, timeout: float) -> Any:
 
 
 def _next(connection: Any, timeout: float) -> Any:
-    """Wait for a word; None if none comes."""
+    """Wait for a message; None if none comes."""
     if not _READS_IN_TIME:
         readable = connection.can_read(timeout=timeout)
         return connection.read_response(disconnect_on_error=False, push_request=True) if readable else None
@@ -146,7 +146,7 @@ def _next(connection: Any, timeout: float) -> Any:
 
 
 def _told(word: Any) -> int | None:
-    """Return the count that a word tells; None if it is about something else."""
+    """Return the count in a message; None if it is not about a change."""
     return int(word[2]) if word is not None and word[0] in (b"message", "message") else None
 
 

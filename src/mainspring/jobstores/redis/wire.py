@@ -1,4 +1,4 @@
-"""Rows in the form of the Lua scripts' arguments and replies; lib_runs.lua describes a run, lib_jobs.lua a job."""
+"""Turn rows into arguments of the Lua scripts, and replies into rows; see lib/runs.lua and lib/jobs.lua."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ __all__ = [
     "Claim",
     "age",
     "checksum",
+    "earliest",
     "instant",
     "is_plain",
     "job_rows",
     "new_run",
-    "outbox_run",
+    "or_false",
     "outcome",
     "raw",
     "restored_outbox",
@@ -37,7 +38,7 @@ __all__ = [
 log = logging.getLogger("mainspring.jobstores.redis")
 
 LONGEST_VALUE: Final = 64
-"""The bytes of the longest state that the hash of a run holds; see lib_runs.lua."""
+"""The bytes of the longest state that the hash of a run holds; see lib/runs.lua."""
 _PENDING: Final = Status.PENDING.value
 _RUNNING: Final = Status.RUNNING.value
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
@@ -63,11 +64,21 @@ def raw(value: bytes) -> msgspec.Raw:
     return msgspec.Raw((_SHORT[size] if size < 0x100 else b"\xdb" + size.to_bytes(4)) + value)
 
 
+def or_false(value: Any) -> Any:
+    """Return a value as a script's argument, where False stands for none."""
+    return False if value is None else value
+
+
+def earliest(times: Iterable[int | bytes | None]) -> int | None:
+    """Return the first of some times, None if there is none."""
+    return min((int(at) for at in times if at is not None), default=None)
+
+
 # -- runs ------------------------------------------------------------------------------------------------------------
 
 
 def new_run(row: RunRow) -> list[Any]:
-    """Return a new run in the form of lib_runs.lua."""
+    """Return a new run in the form of lib/runs.lua."""
     pending = row.status == _PENDING or bool(row.after)
     numbers = _numbers(row)
     plain = [
@@ -186,7 +197,7 @@ def outcome(step: SettleRow, here: Sequence[RunRow] = (), away: Sequence[RunRow]
             "cancelling": "1" if row.cancelling else None,
             "live": raw(row.live) if row.live else None,
             "followers": [new_run(run) for run in here],
-            "away": [outbox_run(run) for run in away],
+            "away": [[run.id, raw(_packed(run))] for run in away],
             "after": _after(row) if unfinished else None,
             "by": row.refused,
         }
@@ -229,18 +240,13 @@ def _no_time(at: int) -> ValueError:
     )
 
 
-def outbox_run(row: RunRow) -> list[Any]:
-    """Return a follow-up for another shard in the form of the outbox."""
-    return [row.id, raw(_packed(row))]
-
-
 def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
     """Build rows from the reply of take_outbox.lua."""
     return [_run_row(run) for run in reply if run is not None]
 
 
 def run_rows(reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[RunRow]:
-    """Build rows from the reply of lib_read.lua; `claim` has what all runs that were claimed just now share."""
+    """Build rows from the reply of lib/read.lua; `claim` has what all runs that were claimed just now share."""
     ids, found, calls, leases, states, lives = reply
     rows = []
     for number, (run_id, fields, call) in enumerate(zip(ids, found, calls, strict=True)):
@@ -293,7 +299,7 @@ def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"", claim: Clai
 
 
 def _add_more(row: RunRow, fields: Sequence[Any]) -> None:
-    """Put in what few runs have, and what a run has that was not claimed just now."""
+    """Add the fields that few runs have, and those of a run that was not claimed just now."""
     state, more, job, incarnation, group, unique, cancelling, waits, followed, refused, gate, gate_spec, *others = (
         fields
     )
@@ -316,7 +322,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _lease(score: bytes) -> int | None:
-    """Return until when a run is leased; None if that was altered."""
+    """Return the end of a lease; None if it was altered."""
     until = float(score)
     return int(until) if abs(until) < _END else None
 
@@ -348,7 +354,7 @@ def _time_text(at: int | None) -> str:
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Build rows from the reply of lib_jobs.lua without missing jobs; an altered job gives a row that is not whole."""
+    """Build rows from the reply of lib/jobs.lua without missing jobs; an altered job gives a row that is not whole."""
     rows = []
     for job_id, frame, state in zip(*reply, strict=True):
         if state is not None:

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from rethinkdb import RethinkDB
 from rethinkdb.errors import ReqlAuthError, ReqlDriverError, ReqlError, ReqlOpIndeterminateError, ReqlTimeoutError
@@ -51,7 +51,6 @@ class RethinkDBRecords(WatchedRecords):
 
     @property
     def place(self) -> str:
-        """The server."""
         return f"RethinkDB ({without_password(self.url)})" if self.url else "RethinkDB"
 
     @property
@@ -77,13 +76,10 @@ class RethinkDBRecords(WatchedRecords):
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def _ask(self, query: Any) -> Any:
-        with self.asked("read"):
-            return self._run(query)
-
-    def _run(self, query: Any) -> Any:
-        self._prepare()
-        return self._send(query)
+    def _ask(self, query: Any, what: Literal["read", "write"] = "read") -> Any:
+        with self.asked(what):
+            self._prepare()
+            return self._send(query)
 
     def _send(self, query: Any) -> Any:
         if self._given is not None:
@@ -173,8 +169,7 @@ class RethinkDBRecords(WatchedRecords):
         return bool(self._write(step)["deleted"] == 1)
 
     def _write(self, step: Any) -> Any:
-        with self.asked("write"):
-            done = self._run(step)
+        done = self._ask(step, "write")
         error = done.get("first_error") or ""
         # Without a document, the comparison fails on null; with one, an insert that comes second fails: both are lost.
         if done.get("errors") and "null" not in error and "Duplicate primary key" not in error:

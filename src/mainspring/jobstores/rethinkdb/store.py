@@ -59,21 +59,12 @@ class RethinkDBJobStore(RecordsJobStore):
             table = f"{name}_{table}"
         records = RethinkDBRecords(database, table, resolve(client), connect_args, url)
         super().__init__(records, runs=runs, codec=codec, name=name)
-
-    @property
-    def r(self) -> Any:
-        """The driver."""
-        return self.jobs.r
+        self.r, self.table = records.r, records.table
 
     @property
     def conn(self) -> Any:
         """The connection of this thread."""
         return self.jobs.conn
-
-    @property
-    def table(self) -> Any:
-        """The table of the jobs."""
-        return self.jobs.table
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} (connection={self.jobs._given or self.jobs.place})>"

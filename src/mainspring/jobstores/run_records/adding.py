@@ -19,11 +19,10 @@ __all__ = ["RunAdding"]
 class RunAdding(EdgeChanges):
     """Adds runs."""
 
-    def add(self, rows: Sequence[RunRow]) -> Answers[str | None]:
-        """Add waiting runs; see `JobStore.add_runs`."""
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         if not rows:
             return Answers()
-        now = self.now()
+        now = self._now()
         first: dict[str, RunRow] = {}
         for row in rows:
             first.setdefault(row.id, row)
@@ -82,7 +81,7 @@ class RunAdding(EdgeChanges):
         for run_id, holder in self._store(new, now).items():
             answers[run_id] = holder
         left = [stored[run_id] for run_id in first if run_id in stored]  # an earlier call may have been cut off
-        return answers, self.link([*left, *(new[run_id] for run_id in new if answers[run_id] == run_id)])
+        return answers, self._link([*left, *(new[run_id] for run_id in new if answers[run_id] == run_id)])
 
     def _count(self, new: dict[str, RunRecord], stored: dict[str, RunRecord]) -> None:
         """Let each new record know its new successors; refuse too many."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.run_records.records import RunRecord, RunRecords, made
 
 __all__ = ["RecordChanges"]
@@ -18,19 +20,20 @@ Change = Callable[[RunRecord], RunRecord | None]
 """Returns the next record, without its new version, or None to leave the record as it is."""
 
 
-class RecordChanges:
+class RecordChanges(RecordStore):
     """The steps that all verbs about run records are made of."""
 
-    def __init__(self, records: RunRecords) -> None:
+    def __init__(self, records: RunRecords, codec: Codec | None) -> None:
+        super().__init__(codec)
         self.records = records
         records.limited = set()
-        self.shift = 0
+        self._shift = 0
 
-    def now(self) -> int:
+    def _now(self) -> int:
         """Return the store's time."""
-        return self.records.now() + self.shift
+        return self.records.now() + self._shift
 
-    def change(
+    def _change(
         self, ids: Iterable[str], change: Change, known: Iterable[RunRecord] = (), tries: int = CHANGE_TRIES
     ) -> dict[str, RunRecord]:
         """Change records; return those that were written, by id. The records in `known` were read just now."""
@@ -41,14 +44,14 @@ class RecordChanges:
             unread = [run_id for run_id in left if run_id not in found]
             if unread:
                 found |= self.records.get(unread)
-            now = self.now()
+            now = self._now()
             pairs = []
             for run_id in left:
                 old = found.get(run_id)
                 new = None if old is None else change(old)
                 if old is not None and new is not None:
                     pairs.append((made(new, now), old.version))
-            done = self.swap(pairs)
+            done = self._swap(pairs)
             written |= {new.row.id: new for (new, _), won in zip(pairs, done, strict=True) if won}
             left = [new.row.id for (new, _), won in zip(pairs, done, strict=True) if not won]
             if not left:
@@ -58,7 +61,7 @@ class RecordChanges:
             return written
         raise StoreUnavailable(f"other processes changed a run before each of {CHANGE_TRIES} attempts to write it")
 
-    def swap(self, writes: Sequence[tuple[RunRecord, int]]) -> list[bool]:
+    def _swap(self, writes: Sequence[tuple[RunRecord, int]]) -> list[bool]:
         """Write records; one that has the new version already was written, whatever became of the answer.
 
         A driver that repeats a write meets the first one, and a connection may break before the answer comes.

@@ -46,29 +46,28 @@ class _JudgedPage(msgspec.Struct):
 class RunClaims(GateChanges):
     """Claims runs and renews leases."""
 
-    def claim(
+    def _claim_rows(
         self, wants: Sequence[ClaimWant], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Claim runs; see `JobStore.claim`."""
         held = [each.row for each in self.records.find(Want(status=("running",), token=token), "urgent", 10**6)]
         found = [self._claim(lanes, node, token, 0 if held else limit, lease) for lanes, limit in wants]
         rows = held or [row for _, taken, _ in found for row in taken]
-        now = found[0][0] if found else self.now()
+        now = found[0][0] if found else self._now()
         return now, rows, min((at for *_, at in found if at is not None), default=None)
 
     def _claim(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs of some lanes."""
-        now = self.now()
+        now = self._now()
         terms = ClaimTerms(node, token, now, now + int(lease * SECOND))
-        limits = self.gates(queue_gate(queue) for queue in dict.fromkeys(queues))
+        limits = self._gates(queue_gate(queue) for queue in dict.fromkeys(queues))
         limited = {name: gate for name, gate in limits.items() if gate.state.allowed is not None}
         # Before the slots are counted: an end that comes too late to be counted then wakes this process.
         self.records.limited.update(name.removeprefix(QUEUE_GATE) for name in limited)
         self.records.limited.difference_update(name.removeprefix(QUEUE_GATE) for name in limits.keys() - limited.keys())
         if limited:
-            self.count_slots(limited, now)
+            self._count_slots(limited, now)
         open_queues = [queue for queue in dict.fromkeys(queues) if _has_room(limited, queue)]
         taken: list[RunRow] = []
         short = False
@@ -96,7 +95,7 @@ class RunClaims(GateChanges):
             if not page:
                 break
             gated = {gate for each in page if (gate := gate_of(each.row)) is not None}
-            gates = self.gates(gated | limited.intersection(map(queue_gate, queues)))
+            gates = self._gates(gated | limited.intersection(map(queue_gate, queues)))
             if not gates:
                 won = self._start(page[: limit - len(taken)], terms)
                 taken += won
@@ -115,39 +114,39 @@ class RunClaims(GateChanges):
         self, page: Sequence[RunRecord], gates: dict[str, GateSlots], terms: ClaimTerms, limit: int
     ) -> tuple[list[RunRow], bool]:
         """Judge a page of due runs by their gates; return those claimed, and whether anything was changed by it."""
-        self.count_slots(gates, terms.now)
+        self._count_slots(gates, terms.now)
         judged = _judge_page(page, gates, terms.now, limit)
         taken = {name: len(gate.taken) for name, gate in gates.items()}
-        lost = self.write_gates(gates.values(), terms.now)
+        lost = self._write_gates(gates.values(), terms.now)
         may_start = [each for each in judged.start if not lost & _names(each.row)]
         stuck = {each.row.id for each in judged.start} - {each.row.id for each in may_start}
         won = self._start(may_start, terms)
         unused = stuck | ({each.row.id for each in may_start} - {row.id for row in won})
         if unused:
-            self.take_back(gates.keys() - lost, unused)
+            self._give_back(gates.keys() - lost, unused)
         park = [each for each in judged.park if each.row.gate not in lost]
         put_off = [(each, at) for each, at in judged.put_off if each.row.gate not in lost]
         moved = [made(replace(each, row=replace(each.row, run_at=at)), terms.now) for each, at in put_off]
         parked = [made(replace(each, row=replace(each.row, status="blocked")), terms.now) for each in park]
         before = [each for each, _ in put_off] + park
-        done = self.swap([(new, old.version) for new, old in zip(moved + parked, before, strict=True)])
+        done = self._swap([(new, old.version) for new, old in zip(moved + parked, before, strict=True)])
         if park:
             names = {str(each.row.gate) for each in park}
-            self.after_parking({name: taken[name] for name in names})
+            # Those who left since the gate was judged may not have seen the runs that were parked meanwhile.
+            self._fill(names, taken)
         full = len(won) == limit or len(judged.start) + len(park) + len(put_off) < len(page)
         return won, bool(won or any(done)) or (full and not lost and not unused)
 
     def _start(self, records: Sequence[RunRecord], terms: ClaimTerms) -> list[RunRow]:
         """Write the claim of each run that nobody else has taken meanwhile."""
         claimed = [made(replace(each, row=_claimed(each.row, terms)), terms.now) for each in records]
-        won = self.swap([(new, old.version) for new, old in zip(claimed, records, strict=True)])
+        won = self._swap([(new, old.version) for new, old in zip(claimed, records, strict=True)])
         return [new.row for new, mine in zip(claimed, won, strict=True) if mine]
 
     # -- leases ------------------------------------------------------------------------------------------------
 
-    def extend(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-        """Renew leases; see `JobStore.extend`."""
-        until = self.now() + int(lease * SECOND)
+    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
+        until = self._now() + int(lease * SECOND)
         wanted: dict[str, list[BeatRow]] = {}
         for beat in beats:
             wanted.setdefault(beat.run_id, []).append(beat)
@@ -163,19 +162,17 @@ class RunClaims(GateChanges):
             live = next((beat.live for beat in reversed(mine) if beat.live is not None), row.live)
             return replace(record, row=replace(row, lease_until=until, live=live))
 
-        self.change(wanted, renew)
+        self._change(wanted, renew)
         return [
             known[1] if (known := holds.get(beat.run_id)) is not None and known[0] == beat.token else Hold.LOST
             for beat in beats
         ]
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        """Mark running runs to be stopped."""
-
         def mark(record: RunRecord) -> RunRecord | None:
             return replace(record, row=replace(record.row, cancelling=True)) if record.row.status == "running" else None
 
-        written = self.change(run_ids, mark)
+        written = self._change(run_ids, mark)
         if written:
             self.records.stir(CHANGES)
         return [run_id in written for run_id in run_ids]

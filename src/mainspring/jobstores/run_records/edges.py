@@ -65,7 +65,7 @@ def _lets_pass(record: RunRecord, run_id: str, status: str | None) -> bool:
 class EdgeChanges(RecordChanges):
     """Links runs to those that they come after, and tells them of the ends."""
 
-    def link(self, records: Iterable[RunRecord]) -> list[str]:
+    def _link(self, records: Iterable[RunRecord]) -> list[str]:
         """Let the predecessors of stored records know of them, and judge those that have ended; return who is refused.
 
         It may be repeated; a record that is linked already, or was sent back meanwhile, is left alone.
@@ -76,7 +76,7 @@ class EdgeChanges(RecordChanges):
             for run_id in record.after:
                 behind.setdefault(run_id, {})[record.row.id] = record.mark
         before = self._tell(behind)
-        now, refused = self.now(), set()
+        now, refused = self._now(), set()
 
         def judge(record: RunRecord) -> RunRecord | None:
             run_id = record.row.id
@@ -95,7 +95,7 @@ class EdgeChanges(RecordChanges):
             after = {each: mask for each, mask in new.after.items() if each not in gone} if gone else new.after
             return replace(new, after=after, link=LINKED, todo_at=None)
 
-        self.change(linking, judge, linking.values())
+        self._change(linking, judge, linking.values())
         return [run_id for run_id in linking if run_id in refused]
 
     def _tell(self, behind: Mapping[str, Mapping[str, int]]) -> dict[str, RunRecord]:
@@ -109,32 +109,31 @@ class EdgeChanges(RecordChanges):
                 return None
             return replace(record, successors={**record.successors, **new})
 
-        return {**self.change(behind, note), **noted} if behind else {}
+        return {**self._change(behind, note), **noted} if behind else {}
 
-    def release(self, ended: Iterable[RunRecord]) -> tuple[list[str], bool]:
-        """Tell the successors of runs that have ended; return who is refused by that, and whether any is released."""
+    def _release(self, ended: Iterable[RunRecord]) -> list[str]:
+        """Tell the successors of runs that have ended; return which of them are refused by that."""
         ends: dict[str, dict[str, str | None]] = {}
         marks: dict[tuple[str, str], int] = {}
         for record in ended:
             for run_id, mark in record.successors.items():
                 ends.setdefault(run_id, {})[record.row.id] = record.row.status
                 marks[run_id, record.row.id] = mark
-        now, refused, freed = self.now(), set(), set()
+        now, refused = self._now(), set()
 
         def judge(record: RunRecord) -> RunRecord | None:
             run_id = record.row.id
             refused.discard(run_id)
-            freed.discard(run_id)
             mine = {each: status for each, status in ends[run_id].items() if marks[run_id, each] == record.mark}
             new = _after_ends(record, mine, now, late=False)
-            if new is not None and new.row.status == "pending":
-                (freed if new.row.refused is None else refused).add(run_id)
+            if new is not None and new.row.status == "pending" and new.row.refused is not None:
+                refused.add(run_id)
             return new
 
-        self.change(ends, judge)
-        return [run_id for run_id in ends if run_id in refused], bool(refused or freed)
+        self._change(ends, judge)
+        return [run_id for run_id in ends if run_id in refused]
 
-    def cut_before(self, cut: Mapping[str, tuple[Iterable[str], int]]) -> None:
+    def _cut_before(self, cut: Mapping[str, tuple[Iterable[str], int]]) -> None:
         """Let runs forget successors: by successor, the ids of those runs and the mark of the edges."""
         leaving: dict[str, dict[str, int]] = {}
         for run_id, (before, mark) in cut.items():
@@ -147,9 +146,9 @@ class EdgeChanges(RecordChanges):
             return None if len(left) == len(record.successors) else replace(record, successors=left)
 
         if leaving:
-            self.change(leaving, forget)
+            self._change(leaving, forget)
 
-    def cut_behind(self, cut: Iterable[RunRecord]) -> None:
+    def _cut_behind(self, cut: Iterable[RunRecord]) -> None:
         """Let the successors of runs that had ended forget that they came after them."""
         leaving: dict[str, dict[str, int]] = {}
         for record in cut:
@@ -163,9 +162,9 @@ class EdgeChanges(RecordChanges):
             return None if len(after) == len(record.after) else replace(record, after=after)
 
         if leaving:
-            self.change(leaving, forget)
+            self._change(leaving, forget)
 
-    def pinned(self, records: Sequence[RunRecord]) -> set[str]:
+    def _pinned(self, records: Sequence[RunRecord]) -> set[str]:
         """Return which of these finished runs must stay for the sake of runs that come after them."""
         behind = self.records.get(list({run_id for record in records for run_id in record.successors}))
         return {

@@ -91,13 +91,13 @@ class GateSlots:
 class GateChanges(RecordChanges):
     """Reads and writes gates, and lets parked runs in."""
 
-    def gates(self, names: Iterable[str]) -> dict[str, GateSlots]:
+    def _gates(self, names: Iterable[str]) -> dict[str, GateSlots]:
         """Read gates."""
         wanted = sorted(set(names))
         found = {note.name: note for note in self.records.notes(_GATE, names=wanted)} if wanted else {}
         return {name: GateSlots(name, found.get(name)) for name in wanted}
 
-    def count_slots(self, gates: Mapping[str, GateSlots], now: int) -> None:
+    def _count_slots(self, gates: Mapping[str, GateSlots], now: int) -> None:
         """Find out who has the slots of gates.
 
         The reserved records are read before those that run: one that has started in between is then seen running.
@@ -106,11 +106,8 @@ class GateChanges(RecordChanges):
         found = self.records.get(sorted(reserved)) if reserved else {}
         for gate in gates.values():
             self._drop_reservations(gate, found, now)
-        queues = tuple(
-            lane for name in gates if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
-        )
         named = tuple(name for name in gates if not name.startswith(QUEUE_GATE))
-        for want in (Want(queues=queues), Want(gates=named)):
+        for want in (Want(queues=_lanes_of_queues(gates)), Want(gates=named)):
             if want.queues or want.gates:
                 for record in self.records.find(replace(want, status=("running",)), "run_at", MOST_PARKED):
                     row = record.row
@@ -125,12 +122,12 @@ class GateChanges(RecordChanges):
             used = record is None or record.version != version
             if not used and not now - RESERVED_US < since <= now + RESERVED_US:
                 assert record is not None
-                used = bool(self.change([run_id], lambda record: record, [record], tries=1))
+                used = bool(self._change([run_id], lambda record: record, [record], tries=1))
             if used:
                 del gate.reserved[run_id]
         gate.taken = set(gate.reserved)
 
-    def write_gates(self, gates: Iterable[GateSlots], now: int) -> set[str]:
+    def _write_gates(self, gates: Iterable[GateSlots], now: int) -> set[str]:
         """Write gates that have changed; return the names of those that somebody else has changed first."""
         changed = [gate for gate in gates if gate.changed()]
         notes = [gate.note(now) for gate in changed]
@@ -138,11 +135,11 @@ class GateChanges(RecordChanges):
         done = self.records.put_notes(writes) if writes else []
         return {gate.name for gate, won in zip(changed, done, strict=True) if not won}
 
-    def take_back(self, names: Iterable[str], run_ids: set[str]) -> None:
+    def _give_back(self, names: Iterable[str], run_ids: set[str]) -> None:
         """Give back slots that were reserved for runs which do not start."""
         left = set(names)
         for _ in range(_TRIES):
-            gates = [gate for gate in self.gates(left).values() if run_ids & gate.reserved.keys()]
+            gates = [gate for gate in self._gates(left).values() if run_ids & gate.reserved.keys()]
             if not gates:
                 return
             for gate in gates:
@@ -153,7 +150,7 @@ class GateChanges(RecordChanges):
 
     # -- parked runs -------------------------------------------------------------------------------------------
 
-    def let_in(self, gate: str, number: int) -> None:
+    def _let_in(self, gate: str, number: int) -> None:
         """Let this many parked runs of each lane come back: higher priority first, then older."""
         want = Want(status=("blocked",), gates=(gate,), parked=True)
         for lane in self.records.count(want, "lane"):
@@ -162,40 +159,24 @@ class GateChanges(RecordChanges):
                 page = self.records.find(replace(want, lanes=(lane,)), "oldest", left) if left > 0 else []
                 if not page:
                     break
-                now = self.now()
+                now = self._now()
 
                 def back(record: RunRecord, now: int = now) -> RunRecord | None:
                     if record.row.status != "blocked" or record.open:
                         return None
                     return replace(record, row=replace(record.row, status="pending", run_at=now))
 
-                left -= len(self.change([each.row.id for each in page], back, page, tries=1))
+                left -= len(self._change([each.row.id for each in page], back, page, tries=1))
 
-    def after_parking(self, taken: Mapping[str, int]) -> None:
-        """Let in as many as have left a gate since it was judged: they may not have seen the runs parked meanwhile."""
-        gates = self.gates(taken)
-        self.count_slots(gates, self.now())
+    def _fill(self, names: Iterable[str], taken: Mapping[str, int] | None = None) -> None:
+        """Let in as many parked runs as gates have room for, or as have left since so many slots were `taken`."""
+        gates = self._gates(names)
+        self._count_slots(gates, self._now())
         for name, gate in gates.items():
-            left = taken[name] - len(gate.taken)
-            if left > 0:
-                self.let_in(name, left)
-                self.records.stir(CHANGES)
-
-    def fill(self, names: Iterable[str]) -> None:
-        """Let in as many parked runs as gates have room for."""
-        gates = self.gates(names)
-        self.count_slots(gates, self.now())
-        for name, gate in gates.items():
-            room = self._room(gate)
+            room = self._room(gate) if taken is None else taken[name] - len(gate.taken)
             if room > 0:
-                self.let_in(name, room)
+                self._let_in(name, room)
                 self.records.stir(CHANGES)
-
-    def fill_all(self) -> None:
-        """Let runs in at gates that have room: the node that made the room may have died."""
-        names = self.records.count(Want(status=("blocked",), parked=True), "gate")
-        if names:
-            self.fill(names)
 
     def _room(self, gate: GateSlots) -> int:
         """Return how many more runs a gate lets run, by its own number or else by that of its parked runs."""
@@ -207,22 +188,21 @@ class GateChanges(RecordChanges):
         return min(allowed, MOST_PARKED) - len(gate.taken)
 
     def set_gate(self, name: str, allowed: int | None) -> None:
-        """Set or lift the number of a gate or of a queue, and let in as many parked runs as fit."""
         for _ in range(_TRIES):
-            [gate] = self.gates([name]).values()
+            [gate] = self._gates([name]).values()
             gate.state.allowed = allowed
-            if self.records.put_notes([(gate.note(self.now()), gate.version)])[0]:
+            if self.records.put_notes([(gate.note(self._now()), gate.version)])[0]:
                 break
         if not name.startswith(QUEUE_GATE):
-            self.fill([name])
+            self._fill([name])
         self.records.stir(CHANGES)
 
-    def limits(self) -> dict[str, int]:
+    def _limits(self) -> dict[str, int]:
         """Return the numbers that people have set, by gate."""
         gates = {note.name: _decode(note.data) for note in self.records.notes(_GATE)}
         return {name: gate.allowed for name, gate in gates.items() if gate.allowed is not None}
 
-    def forget_gates(self, now: int, limit: int) -> None:
+    def _forget_gates(self, now: int, limit: int) -> None:
         """Forget gates that have no number and that no run needs; a rate is needed until its next start is due."""
         idle = []
         for note in self.records.notes(_GATE, limit=limit):
@@ -233,10 +213,14 @@ class GateChanges(RecordChanges):
         if not names:
             return
         used: Counter[str] = self.records.count(Want(status=("blocked", "pending", "running"), gates=names), "gate")
-        queues = tuple(
-            lane for name in names if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
-        )
-        if queues:
-            busy = self.records.count(Want(status=("running",), queues=queues), "queue")
+        lanes = _lanes_of_queues(names)
+        if lanes:
+            busy = self.records.count(Want(status=("running",), queues=lanes), "queue")
             used.update(Counter({queue_gate(queue): number for queue, number in busy.items()}))
         self.records.drop_notes([note for note in idle if not used[note.name]])
+
+
+def _lanes_of_queues(gates: Iterable[str]) -> tuple[str, ...]:
+    """Return the lanes of those gates that belong to a queue."""
+    queues = [name.removeprefix(QUEUE_GATE) for name in gates if name.startswith(QUEUE_GATE)]
+    return tuple(lane for queue in queues for lane in lanes_of(queue))

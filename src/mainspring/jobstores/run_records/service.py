@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -44,47 +44,49 @@ _KIND_CHARS: Final = 2
 class RunService(RunSettling):
     """Nodes, acts, tallies, queues; deleting and pruning."""
 
+    keep_runs: int
+
     # -- forgetting --------------------------------------------------------------------------------------------
 
-    def delete(self, run_ids: Sequence[str]) -> int:
-        """Delete finished runs and the edges to and from them; return how many."""
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
         found = self.records.get(list(dict.fromkeys(run_ids))) if run_ids else {}
         return self._delete([each for each in found.values() if each.row.status in FINAL_VALUES])
 
     def _delete(self, records: Sequence[RunRecord]) -> int:
+        """Delete finished runs and the edges to and from them; return how many."""
         if not records:
             return 0
         busy = [each for each in records if each.todo_at is not None]
         if busy:  # what it left to do must not be lost with it
-            self.finish(busy)
+            self._finish(busy)
             again = self.records.get([each.row.id for each in busy])
             records = [each for each in records if each.todo_at is None]
             records += [each for each in again.values() if each.todo_at is None and each.row.status in FINAL_VALUES]
         marks = [(each.row.id, each.version) for each in records]
-        done = self.records.remove(marks, self.now() + IDS_REMEMBERED_US)
+        done = self.records.remove(marks, self._now() + IDS_REMEMBERED_US)
         gone = [each for each, deleted in zip(records, done, strict=True) if deleted]
-        self.cut_before({each.row.id: (each.after, each.mark) for each in gone if each.after})
-        self.cut_behind(gone)
+        self._cut_before({each.row.id: (each.after, each.mark) for each in gone if each.after})
+        self._cut_behind(gone)
         return len(gone)
 
-    def prune(self, keep_runs: int, limit: int) -> int:
+    def prune(self, limit: int = 1000) -> int:
         """Delete finished runs by age and number; before that, finish what dead nodes have left undone."""
-        self.finish_left(limit)
-        self.fill_all()
-        now = self.now()
-        self.forget_gates(now, limit)
+        self._finish(self.records.find(Want(todo_until=self._now()), "newest", limit))
+        self._fill(self.records.count(Want(status=("blocked",), parked=True), "gate"))
+        now = self._now()
+        self._forget_gates(now, limit)
         old = self.records.find(Want(expires_until=now), "expires", limit)
-        pinned = self.pinned(old)
+        pinned = self._pinned(old)
         over = [each for each in old if each.row.id not in pinned]
         self._put_off(pinned, now)
-        surplus = self.records.count(Want(counted=True))[""] - sum(map(is_counted, over)) - keep_runs
+        surplus = self.records.count(Want(counted=True))[""] - sum(map(is_counted, over)) - self.keep_runs
         chosen = {each.row.id for each in over} | pinned
         skip = 0
         while surplus > 0 and len(over) < limit:
             page = self.records.find(Want(counted=True), "expires", limit, skip)
             skip += len(page)
             free = [each for each in page if each.row.id not in chosen]
-            needed = self.pinned(free)
+            needed = self._pinned(free)
             free = [each for each in free if each.row.id not in needed][: min(surplus, limit - len(over))]
             over += free
             surplus -= len(free)
@@ -100,31 +102,33 @@ class RunService(RunSettling):
             return replace(record, expires_at=((now + PINNED_US) & -2) | (at & 1))
 
         if run_ids:
-            self.change(run_ids, later)
+            self._change(run_ids, later)
 
     # -- nodes and queues --------------------------------------------------------------------------------------
 
-    def announce(self, node: NodeInfo, ttl: float, now: int) -> None:
-        """Keep a node, or forget it."""
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        now = self._now()
+        if node is None:
+            return now
         old = self.records.notes("node", names=[node.id])
         if ttl <= 0:
             self.records.drop_notes(old)
-            return
+            return now
         data = msgspec.json.encode(replace(node, beat_at=now))
         new = StoreNote("node", node.id, new_version(), data, until=now + int(ttl * SECOND))
         self.records.put_notes([(new, old[0].version if old else None)])  # nobody else writes this node
+        return now
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the living nodes."""
-        now, found = self.now(), self.records.notes("node")
+        now, found = self._now(), self.records.notes("node")
         living, dead = ([note for note in found if (note.until > now) is alive] for alive in (True, False))
         if dead:
             self.records.drop_notes(dead)
         return sorted((msgspec.json.decode(note.data, type=NodeInfo) for note in living), key=lambda node: node.id)
 
-    def queues(self, numbers: Mapping[str, int]) -> list[QueueInfo]:
+    def _queues(self, numbers: Mapping[str, int]) -> list[QueueInfo]:
         """Return the queues that hold unfinished runs or have a limit."""
-        now, count = self.now(), self.records.count
+        now, count = self._now(), self.records.count
         due = _by_queue(count(Want(status=("pending",), run_until=now), "queue"))
         pending = _by_queue(count(Want(status=("pending",)), "queue"))
         blocked, running = (_by_queue(count(Want(status=(each,)), "queue")) for each in ("blocked", "running"))
@@ -150,21 +154,24 @@ class RunService(RunSettling):
 
     # -- acts --------------------------------------------------------------------------------------------------
 
-    def add_acts(self, rows: Sequence[ActRow], oldest: str) -> None:
-        """Keep acts; forget those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
+    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
         notes = [StoreNote("act", row.id, new_version(), row.frame, row.about) for row in rows]
         self.records.put_notes([(note, None) for note in notes])
         self.records.drop_notes(self.records.notes("act", before=oldest))
         self.records.drop_notes(self.records.notes("act", skip=MOST_ACTS))
 
-    def find_acts(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
-        """Read acts, newest first, those before the id `after`."""
+    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
         found = self.records.notes("act", tag=about, before=after, limit=limit)
         return [ActRow(note.name, note.tag, note.data) for note in found]
 
     # -- tallies -----------------------------------------------------------------------------------------------
 
-    def add_tallies(self, tallies: Sequence[Tally]) -> None:
+    def tallies(self, new: Sequence[Tally] = (), **wanted: Any) -> list[Tally]:
+        if new:
+            self._add_tallies(new)
+        return self._find_tallies(**wanted)
+
+    def _add_tallies(self, tallies: Sequence[Tally]) -> None:
         """Add counts; count names beyond the limit under no name; delete what is too old."""
         wanted: dict[str, dict[int, int]] = {}
         for tally in tallies:
@@ -200,7 +207,7 @@ class RunService(RunSettling):
 
     def _forget_tallies(self, begun: set[str]) -> None:
         """Forget old stretches of the levels and kinds in which a new one has begun: that is seldom."""
-        now = self.now()
+        now = self._now()
         for start in sorted(begun):
             level, kind = int(start[0]), KINDS[int(start[1])]
             oldest = oldest_kept(level, now)
@@ -208,7 +215,9 @@ class RunService(RunSettling):
                 old = self.records.notes("tally", since=_head(kind, level, 0), before=_head(kind, level, oldest))
                 self.records.drop_notes(old)
 
-    def find_tallies(self, kind: str, name: str | None, level: int, since: int, until: int) -> list[Tally]:
+    def _find_tallies(
+        self, kind: str = "all", name: str | None = None, level: int = 0, since: int = 0, until: int = 0
+    ) -> list[Tally]:
         """Read the tallies of a kind, oldest first."""
         if until <= since:
             return []

@@ -15,7 +15,7 @@ from mainspring.jobstores.records.rows import FINAL_VALUES, SettleRow
 from mainspring.jobstores.run_records.adding import RunAdding
 from mainspring.jobstores.run_records.gates import GateChanges
 from mainspring.jobstores.run_records.judging import frees, holds, is_sent_back, settled
-from mainspring.jobstores.run_records.records import LINKED, RunRecord, Want
+from mainspring.jobstores.run_records.records import LINKED, RunRecord
 from mainspring.jobstores.values import Answers
 
 __all__ = ["RunSettling"]
@@ -25,8 +25,7 @@ class _Written(msgspec.Struct):
     """The writes of one call, and the work that is left to do for it."""
 
     ended: set[str] = set()
-    before: dict[str, RunRecord] = {}  # by id: the record that this call found first
-    changed: dict[str, RunRecord] = {}  # and the one that it wrote last
+    changed: dict[str, RunRecord] = {}  # by id: the record that it wrote last
     totals: Counter[str] = msgspec.field(default_factory=Counter)
     freed: Counter[str] = msgspec.field(default_factory=Counter)
     cut: list[RunRecord] = []  # as they were before they were sent back
@@ -36,8 +35,7 @@ class _Written(msgspec.Struct):
 class RunSettling(RunAdding, GateChanges):
     """Writes outcomes, and finishes what others have left undone."""
 
-    def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
-        """Write each outcome whose condition holds; see `JobStore.settle`."""
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
         call = _Written()
         answers: list[bool] = []
         for wave in _waves(outcomes):
@@ -45,9 +43,9 @@ class RunSettling(RunAdding, GateChanges):
         if call.totals:
             self.records.add_totals(call.totals)
         self._cut(call)
-        refused = self.finish(list(call.changed.values()))
+        refused = self._finish(list(call.changed.values()))
         for gate, number in call.freed.items():
-            self.let_in(gate, number)
+            self._let_in(gate, number)
         if call.ended:
             self.records.stir(ENDS)
         if call.wakes or call.freed:
@@ -63,9 +61,9 @@ class RunSettling(RunAdding, GateChanges):
             each for run_id, each in found.items() if each.unreleased and is_sent_back(each.row, by_id[run_id].run)
         ]
         if behind:
-            self.finish(behind)
+            self._finish(behind)
             found |= self.records.get([each.row.id for each in behind])
-        now = self.now()
+        now = self._now()
         holders = self._holders(outcomes)
         old: dict[str, RunRecord] = {}
 
@@ -81,7 +79,7 @@ class RunSettling(RunAdding, GateChanges):
             old[run_id] = record
             return settled(outcome, record, now)
 
-        written = self.change(by_id, conclude, found.values())
+        written = self._change(by_id, conclude, found.values())
         for run_id, new in written.items():
             self._note(old[run_id], new, call)
         return [outcome.run.id in written for outcome in outcomes]
@@ -92,7 +90,6 @@ class RunSettling(RunAdding, GateChanges):
 
     def _note(self, old: RunRecord, new: RunRecord, call: _Written) -> None:
         run_id, status = new.row.id, new.row.status
-        call.before.setdefault(run_id, old)
         call.changed[run_id] = new
         if status in FINAL_VALUES:
             call.ended.add(run_id)
@@ -111,22 +108,22 @@ class RunSettling(RunAdding, GateChanges):
         for old in call.cut:
             new = call.changed[old.row.id]
             leaving[old.row.id] = ([each for each in old.after if each not in new.after], old.mark)
-        self.cut_before(leaving)
-        self.cut_behind([old for old in call.cut if old.row.status in FINAL_VALUES])
+        self._cut_before(leaving)
+        self._cut_behind([old for old in call.cut if old.row.status in FINAL_VALUES])
 
-    def finish(self, records: Sequence[RunRecord]) -> list[str]:
+    def _finish(self, records: Sequence[RunRecord]) -> list[str]:
         """Do what is left to do for records: link, release, add; return who is refused. It may be repeated."""
         busy = [each for each in records if each.todo_at is not None]
         if not busy:
             return []
         ended = [each for each in busy if each.unreleased]
-        refused = self.release(ended)[0] if ended else []
-        refused += self.link(each for each in busy if each.link != LINKED)
+        refused = self._release(ended) if ended else []
+        refused += self._link(each for each in busy if each.link != LINKED)
         then = [row for each in busy for row in each.then]
         if then:
-            refused += self.add(then).refused
+            refused += self._add_run_rows(then).refused
         added = {row.id for row in then}
-        told = {each.row.id: each.version for each in ended}
+        told = {each.row.id for each in ended}
 
         def tidy(record: RunRecord) -> RunRecord | None:
             left = [row for row in record.then if row.id not in added]
@@ -135,15 +132,9 @@ class RunSettling(RunAdding, GateChanges):
                 return None
             return replace(record, then=left, unreleased=False if released else record.unreleased, todo_at=None)
 
-        self.change([each.row.id for each in busy if each.unreleased or each.then], tidy)
+        self._change([each.row.id for each in busy if each.unreleased or each.then], tidy)
         self.records.stir(CHANGES)
         return refused
-
-    def finish_left(self, limit: int) -> int:
-        """Finish what nodes have begun and not finished in time; return how many records it was."""
-        left = self.records.find(Want(todo_until=self.now()), "newest", limit)
-        self.finish(left)
-        return len(left)
 
 
 def _waves(outcomes: Sequence[SettleRow]) -> Iterator[list[SettleRow]]:

@@ -103,7 +103,6 @@ class WatchedRecords(JobRecords):
         """Listen to the server until the event is set, and call `changes.stir` for each change."""
 
     def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
         return self.changes.wait(cursor, timeout)
 
     def shutdown(self) -> None:

@@ -21,7 +21,6 @@ from mainspring.jobstores.split.contents import (
     refuse_twins,
     written,
 )
-from mainspring.jobstores.split.records import JobRecords
 from mainspring.jobstores.split.runs import RunsElsewhere
 
 __all__ = ["JobsInRecords"]
@@ -29,8 +28,6 @@ __all__ = ["JobsInRecords"]
 
 class JobsInRecords(RunsElsewhere):
     """The jobs of a split store."""
-
-    jobs: JobRecords
 
     # -- jobs: read --------------------------------------------------------------------------------------------
 

@@ -1,40 +1,43 @@
-"""The verbs that a split store passes to the store of its runs."""
+"""Pass the verbs about runs to the store that holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar, cast
 
-from mainspring.clock import Clock
 from mainspring.codec import Codec
-from mainspring.core.insight.acts import Act
-from mainspring.core.insight.metrics import Tally
-from mainspring.core.lanes import Want
-from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import (
-    CHANGES,
-    ENDS,
-    Answers,
-    ClaimedRuns,
-    Hold,
-    JobStore,
-    NodeInfo,
-    PackLike,
-    RunQuery,
-    RunStanding,
-)
+from mainspring.jobstores.base import CHANGES, ENDS, JobStore
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.split.watch import StoreWatch, Wait
+from mainspring.jobstores.split.records import JobRecords
+from mainspring.jobstores.split.watch import StoreWatch
 
 __all__ = ["RunsElsewhere"]
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+class _PassedOn:
+    """A verb of the other store, which `__get__` looks up."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, store: RunsElsewhere | None, owner: type) -> Any:
+        return self if store is None else getattr(store.runs, self._name)
+
+
+def _passed_on(verb: Verb) -> Verb:
+    """Return a verb that calls the one of the other store, with its types."""
+    return cast(Verb, _PassedOn(verb.__name__))
 
 
 class RunsElsewhere(RecordStore):
     """Passes everything about runs, queues, nodes and time to another store."""
 
-    def __init__(self, runs: JobStore, codec: Codec | None) -> None:
+    def __init__(self, jobs: JobRecords, runs: JobStore, codec: Codec | None) -> None:
         super().__init__(codec)
+        self.jobs = jobs
         self._own_codec = codec
         self._use_runs(runs)
 
@@ -49,79 +52,32 @@ class RunsElsewhere(RecordStore):
         self.volatile = runs.volatile  # type: ignore[misc]
         self.remote, self.tells_topics = runs.remote, runs.tells_topics
         self._runs_are_shared = shared
-        self._watch = StoreWatch(self._watched(), None if shared else runs)
+        self._watch = StoreWatch([self.jobs.wait] if self.jobs.watches else [], None if shared else runs)
 
-    def _watched(self) -> list[Wait]:
-        """Return how to wait for changes of jobs."""
-        return []
-
-    def pack_run(self, run: Any) -> Any:
-        return self.runs.pack_run(run)
-
-    def pack_like(self, run: Run) -> PackLike:
-        return self.runs.pack_like(run)
-
-    def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
-        return self.runs.add_runs(runs)
-
-    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
-        return self.runs.claim(wants, node=node, token=token, lease=lease)
-
-    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
-        return self.runs.extend(beats, lease)
-
-    def pack_outcome(self, outcome: Outcome) -> Any:
-        return self.runs.pack_outcome(outcome)
-
-    def settle(self, outcomes: Sequence[Any]) -> Answers[bool]:
-        return self.runs.settle(outcomes)
-
-    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
-        return self.runs.get_runs(run_ids)
-
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        return self.runs.standings(run_ids)
-
-    def made_behind(self, after: Run | None, number: int) -> int | None:
-        return self.runs.made_behind(after, number)
-
-    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
-        return self.runs.find_runs(query, after=after, limit=limit)
-
-    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
-        return self.runs.recent_runs(job_ids, limit)
-
-    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        return self.runs.cancel(run_ids)
-
-    def delete_runs(self, run_ids: Sequence[str]) -> int:
-        return self.runs.delete_runs(run_ids)
-
-    def prune(self, limit: int = 1000) -> int:
-        return self.runs.prune(limit)
-
-    def acts(
-        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
-    ) -> list[Act]:
-        return self.runs.acts(new, about=about, after=after, limit=limit)
-
-    def tallies(self, new: Sequence[Tally] = (), **wanted: Any) -> list[Tally]:
-        return self.runs.tallies(new, **wanted)
-
-    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
-        return self.runs.beat(node, ttl)
-
-    def nodes(self) -> list[NodeInfo]:
-        return self.runs.nodes()
-
-    def set_gate(self, name: str, allowed: int | None) -> None:
-        self.runs.set_gate(name, allowed)
+    pack_run = _passed_on(RecordStore.pack_run)
+    pack_like = _passed_on(RecordStore.pack_like)
+    add_runs = _passed_on(RecordStore.add_runs)
+    claim = _passed_on(RecordStore.claim)
+    extend = _passed_on(RecordStore.extend)
+    pack_outcome = _passed_on(RecordStore.pack_outcome)
+    settle = _passed_on(RecordStore.settle)
+    get_runs = _passed_on(RecordStore.get_runs)
+    standings = _passed_on(RecordStore.standings)
+    made_behind = _passed_on(RecordStore.made_behind)
+    find_runs = _passed_on(RecordStore.find_runs)
+    recent_runs = _passed_on(RecordStore.recent_runs)
+    cancel = _passed_on(RecordStore.cancel)
+    delete_runs = _passed_on(RecordStore.delete_runs)
+    prune = _passed_on(RecordStore.prune)
+    acts = _passed_on(RecordStore.acts)
+    tallies = _passed_on(RecordStore.tallies)
+    beat = _passed_on(RecordStore.beat)
+    nodes = _passed_on(RecordStore.nodes)
+    set_gate = _passed_on(RecordStore.set_gate)
+    use_clock = _passed_on(RecordStore.use_clock)
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
-
-    def use_clock(self, clock: Clock) -> None:
-        self.runs.use_clock(clock)
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)

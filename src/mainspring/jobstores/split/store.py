@@ -32,7 +32,6 @@ from mainspring.jobstores.split.contents import OpenFiring, StoredJob, insist, k
 from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import JobRecord, JobRecords, is_due
-from mainspring.jobstores.split.watch import Wait
 from mainspring.locks import free_in_children
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
@@ -52,8 +51,7 @@ class SplitJobStore(JobsInRecords):
     """
 
     def __init__(self, jobs: JobRecords, runs: JobStore, *, codec: Codec | None = None) -> None:
-        self.jobs = jobs
-        super().__init__(runs, codec)
+        super().__init__(jobs, runs, codec)
         self._owns_runs = False
         self._hiding = free_in_children(threading.Lock())
         self._hidden: dict[str, tuple[int, int]] = {}  # records that this process leaves alone: version, until when
@@ -77,9 +75,6 @@ class SplitJobStore(JobsInRecords):
                 self.runs.shutdown()
             self.runs._alias = None
         self._watch.join()
-
-    def _watched(self) -> list[Wait]:
-        return [self.jobs.wait] if self.jobs.watches else []
 
     def health(self) -> Health:
         """Return the weaker of the two stores, with the reasons of both."""
@@ -251,8 +246,7 @@ class SplitJobStore(JobsInRecords):
 
     def _close_again(self, opened: StoredJob) -> bool:
         """Close a firing in a record that was changed meanwhile."""
-        record = self.jobs.get([opened.key])[0]
-        kept = None if record is None else kept_in(record)
+        kept = self._read([opened.id])[0]
         if kept is None or kept.state.fired is None or opened.state.fired is None:
             return True
         if kept.state.fired.mark != opened.state.fired.mark:

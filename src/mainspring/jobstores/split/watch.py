@@ -10,7 +10,7 @@ from typing import Final
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.split.changes import ChangeSignal
 
-__all__ = ["StoreWatch", "Wait"]
+__all__ = ["StoreWatch"]
 
 WATCH_SECONDS: Final = 5.0
 

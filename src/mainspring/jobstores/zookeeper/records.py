@@ -36,7 +36,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable, TooManyJobs
-from mainspring.jobstores.health import Health
+from mainspring.jobstores.health import Health, check_version
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
 from mainspring.jobstores.zookeeper.server import members_of, told, version_in, why_unreachable
 from mainspring.locks import free_in_children
@@ -88,7 +88,6 @@ class ZooKeeperRecords(WatchedRecords):
 
     @property
     def place(self) -> str:
-        """The servers."""
         return f"ZooKeeper at {self._connect_args.get('hosts', 'the address of its client')}"
 
     # -- connecting --------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class ZooKeeperRecords(WatchedRecords):
                 except client.handler.timeout_exception as error:
                     raise StoreUnavailable(f"{self.place} cannot be reached: {why_unreachable(client)}") from error
             client.add_listener(self._notice)
-            self._refuse_old(client)
+            check_version(self.place, version_in(told(client, b"srvr")), "ZooKeeper", OLDEST)
             try:
                 self._refuse_strangers(client)
                 for folder in ("jobs", "due"):
@@ -150,14 +149,6 @@ class ZooKeeperRecords(WatchedRecords):
         """Connect, and check the server."""
         with self.asked("read"):
             self._connected()
-
-    def _refuse_old(self, client: Any) -> None:
-        version = version_in(told(client, b"srvr"))
-        if version and version < OLDEST:
-            needed = ".".join(map(str, OLDEST))
-            raise ConfigurationError(
-                f"{self.place} is version {'.'.join(map(str, version))}; mainspring needs ZooKeeper {needed} or newer"
-            )
 
     def _refuse_strangers(self, client: Any) -> None:
         """Raise ConfigurationError if APScheduler has its jobs under this path."""
@@ -215,19 +206,16 @@ class ZooKeeperRecords(WatchedRecords):
         return None
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        """Read records; None for a key that has none."""
         with self.asked("read"):
             return self._read(self._connected(), [quote(key, safe="") for key in keys])
 
     def all(self) -> list[JobRecord]:
-        """Read all records, in any order."""
         with self.asked("read"):
             client = self._connected()
             found = self._read(client, client.get_children(f"{self.path}/jobs"))
         return [record for record in found if record is not None]
 
     def count(self) -> int:
-        """Return the number of records."""
         with self.asked("read"):
             stat = self._connected().exists(f"{self.path}/jobs")
         return 0 if stat is None else int(stat.numChildren)
@@ -258,11 +246,9 @@ class ZooKeeperRecords(WatchedRecords):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
-        """Write each record if the stored one is still the one that was seen; return which were written."""
         return self._write(writes)
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
-        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
         return self._write([(None, record) for record in seen])
 
     def _write(self, writes: Sequence[tuple[JobRecord | None, JobRecord | None]]) -> list[bool]:
@@ -291,7 +277,6 @@ class ZooKeeperRecords(WatchedRecords):
         return step
 
     def check_size(self, record: JobRecord, job_id: str) -> None:
-        """Raise RecordTooLarge if this record is too large to be written."""
         super().check_size(record, job_id)
         if len(self._name(record)) > LONGEST_NAME:
             raise RecordTooLarge(job_id, len(self._name(record)), LONGEST_NAME, f"{self.place}, for the quoted id,")
@@ -323,7 +308,6 @@ class ZooKeeperRecords(WatchedRecords):
         self._stir()
 
     def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
         with self.asked("read"):
             self._timetable()  # sets the watch, unless it is set
         return super().wait(cursor, timeout)
@@ -336,7 +320,7 @@ class ZooKeeperRecords(WatchedRecords):
             client = self._connected()
             said, measured = told(client, b"srvr"), told(client, b"mntr")
             members = members_of(client)
-        version = ".".join(map(str, version_in(said))) or "of an unknown version"
+        version = version_in(said) or "of an unknown version"
         majority = f"{members // 2 + 1} of {members} servers have" if members > 1 else "the only server has"
         warnings = []
         synced = re.search(r"zk_synced_followers\s+(\d+)", measured)

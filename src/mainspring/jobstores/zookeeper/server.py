@@ -24,10 +24,10 @@ def told(client: Any, command: bytes) -> str:
     return ""
 
 
-def version_in(said: str) -> tuple[int, ...]:
+def version_in(said: str) -> str:
     """Return the version that an answer to `srvr` names; empty if it names none."""
-    found = re.search(r"Zookeeper version: (\d+)\.(\d+)\.(\d+)", said)
-    return tuple(map(int, found.groups())) if found else ()
+    found = re.search(r"Zookeeper version: (\d+\.\d+\.\d+)", said)
+    return found[1] if found else ""
 
 
 def members_of(client: Any) -> int:

@@ -52,12 +52,7 @@ class ZooKeeperJobStore(RecordsJobStore):
         given = resolve(client) if client else None
         records = ZooKeeperRecords(path, given, connect_args, closes=close_connection_on_exit)
         super().__init__(records, runs=runs, codec=codec, name=name)
-        self.close_connection_on_exit = close_connection_on_exit
-
-    @property
-    def path(self) -> str:
-        """The znode below which everything is."""
-        return self.jobs.path
+        self.path, self.close_connection_on_exit = path, close_connection_on_exit
 
     @property
     def client(self) -> KazooClient:

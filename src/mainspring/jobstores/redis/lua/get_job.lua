@@ -1,6 +1,0 @@
--- uses: jobs
--- get_job: read one job.
---   KEYS  prefix, jobs, times (see lib_base); reads job_states
---   ARGV  id
--- Answers ids, frames and states (see lib_jobs): arrays of one.
-return job_rows({ args[1] })

@@ -1,0 +1,88 @@
+-- uses: jobs write runs edges lifecycle
+-- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
+--   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, versions and all that runs have
+--   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
+--         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed), frame
+--         (what the job becomes; false: it stays)} of each step, its runs as lib/runs has them
+-- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
+local until_, steps = now + args[1], args[2]
+local ids, new_runs = {}, {}
+for i, step in ipairs(steps) do
+  ids[i] = step[1]
+  check(step[4], TIMES)
+  for _, run in ipairs(step[5]) do new_runs[#new_runs + 1] = run end
+end
+local state_of, states_ = {}, many('HMGET', job_states, ids)
+for i, id in ipairs(ids) do state_of[id] = sound(states_[i]) end
+prepare(new_runs)
+
+local version, taken, taken_before = take_versions(0), 0, {}
+local told = false
+
+-- The text of the next version. Numbers of this size take long to print, so their first digits are kept.
+local high, high_text = nil, nil
+local function next_version()
+  local text = version + taken
+  local upper = math.floor(text / 1000000)
+  if upper ~= high then high, high_text = upper, string.format('%010.0f', upper) end
+  return high_text .. string.format('%06d', text - upper * 1000000)
+end
+
+local function record_missed(run)
+  local id = run[ID]
+  local old = load_run(id, true)
+  if old then -- the record is longer, not one more
+    unfile(id, old)
+    erase(id, old)
+    add(prefix .. 'counters', old.status, -1)
+  end
+  write_new(run)
+end
+
+local function take(step)
+  local id, next_at, besides = step[1], step[3], step[8]
+  local state = state_of[id]
+  if not state or version_of(state) ~= step[2] then return '-' end
+  local at = at_of(state)
+  if not besides and (not at or at > now) then return '-' end
+  if taken_before[id] then write() end -- the same job twice in a batch
+  taken_before[id] = true
+  note(hdels, hidden, id)
+  local answer, sum = {}, unfinished_of(state)
+  for i, run in ipairs(step[5]) do
+    local new, more = insert(run, until_), run[MORE]
+    answer[i] = new and '1' or '0'
+    if new and more and more.job == id and more.incarnation == incarnation_of(state) then
+      owed[more.incarnation .. id] = nil -- written with the state
+      sum = sum + 1
+    end
+  end
+  for _, run in ipairs(step[6]) do record_missed(run) end
+  if next_at or besides then
+    taken = taken + 1
+    state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
+    state_of[id] = state
+    note(hsets, job_states, id, state)
+    if next_at then note(zadds, times, next_at, id) elseif at then note(zrems, times, id) end
+    if step[9] then
+      note(hsets, jobs, id, step[9])
+      local first = next_at and earliest()
+      told = told or next_at and (not first or tonumber(next_at) < first)
+    end
+  else
+    state_of[id] = false
+    note(hdels, job_states, id)
+    note(hdels, jobs, id)
+    note(zrems, times, id)
+  end
+  return table.concat(answer)
+end
+
+local answers = {}
+for i, step in ipairs(steps) do answers[i] = take(step) end
+take_versions(taken)
+-- Nobody is woken for the next run times of fires: whoever fires a job looks again in time, and who leaves wakes the
+-- others. A job that was replaced may be due earlier than anybody expects.
+finish()
+if told then tell() end
+return answers

@@ -1,6 +1,0 @@
--- list_broken: the jobs that were set aside.
---   KEYS  prefix, jobs, times (see lib_base); reads broken, broken_frames
---   ARGV  (nothing)
--- Answers {job id, reason, when} packed, and frames: two arrays, in no order.
-local fields = call('HKEYS', prefix .. 'broken')
-return { many('HMGET', prefix .. 'broken', fields), many('HMGET', prefix .. 'broken_frames', fields) }

@@ -1,0 +1,37 @@
+-- uses: write runs edges lifecycle
+-- add_runs: add pending runs.
+--   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
+--   ARGV  runs (see lib/runs)
+-- Answers for each the id under which it is stored: its own, that of the unfinished run with its unique key, or nil if it
+-- should come after a run that is not there; nothing if that is its own for all of them. Then the ids of those that are
+-- refused. Or the run that would have too many others after it, alone, and adds nothing.
+local MOST_EDGES = 1000
+local answers, own, refused = {}, true, {}
+
+-- The run that would be followed by too many.
+local function overfull()
+  local more = {}
+  for _, run in ipairs(args[1]) do
+    local after = run[MORE] and run[MORE].after or NO_MORE
+    for i = 1, #after, 2 do more[after[i]] = (more[after[i]] or 0) + (known[run[ID]] and 0 or 1) end
+  end
+  for id, number_ in pairs(more) do
+    if number_ > 0 and (tonumber(call('HGET', runs .. id, 'f')) or 0) + number_ > MOST_EDGES then return id end
+  end
+end
+
+prepare(args[1])
+local full = overfull()
+if full then return { full } end
+for i, run in ipairs(args[1]) do
+  local id, key = run[ID], run[MORE] and run[MORE].unique
+  local new, by = insert(run)
+  answers[i] = new ~= nil and id
+  if new == false and key and call('EXISTS', runs .. id) == 0 then
+    answers[i] = call('HGET', unique, key) or id
+  end
+  if by then refused[#refused + 1] = id end
+  own = own and answers[i] == id
+end
+finish()
+return { own and {} or answers, refused }

@@ -1,0 +1,31 @@
+-- open: write down what this shard is, or say what it is.
+--   KEYS  prefix, jobs, times (see lib/base); reads versions; reads and writes meta; where the user has chosen the names of the other
+--         two keys, <key>:owner (text: the prefix of the one store that uses the key)
+--   ARGV  schema, shards
+-- Answers schema, shards, when it was made and the last version given (texts); or schema 0 if there is data under these
+-- keys that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
+local meta = prefix .. 'meta'
+local known = call('HMGET', meta, 'schema', 'shards', 'made', 'same')
+-- Written down twice: if they differ, somebody altered one, and who opens the store knows better what it is.
+if known[4] and known[4] ~= table.concat({ known[1] or '', known[2] or '', known[3] or '' }, ' ') then
+  local schema, shards, made = known[4]:match('^(%d+) (%d+) (%d+)$')
+  known = { schema or whole(args[1]), shards or whole(args[2]), made or moment }
+  call('HSET', meta, 'schema', known[1], 'shards', known[2], 'made', known[3], 'same', table.concat(known, ' '))
+end
+local chosen = {}
+for _, key in ipairs({ jobs, times }) do
+  if key:sub(1, #prefix) ~= prefix then chosen[#chosen + 1] = key end
+end
+for _, key in ipairs(chosen) do
+  local owner = call('GET', key .. ':owner')
+  if owner and owner ~= prefix then return { -1, 0, key, owner } end
+end
+if not known[1] then
+  if call('EXISTS', jobs, times) > 0 then return { 0, 0, '', '' } end
+  for _, key in ipairs(chosen) do call('SET', key .. ':owner', prefix) end
+  known = { whole(args[1]), whole(args[2]), moment }
+  call('HSET', meta, 'schema', known[1], 'shards', known[2], 'made', moment, 'same', table.concat(known, ' '))
+end
+local version = call('GET', prefix .. 'versions') or '0'
+if not version:find('^%d+$') or #version > 16 then version = '0' end
+return { tonumber(known[1]), tonumber(known[2]), known[3] or '', version }
