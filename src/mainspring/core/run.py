@@ -323,6 +323,11 @@ class Run(msgspec.Struct, frozen=True):
         return self.call.name
 
     @property
+    def due_at(self) -> int:
+        """When it was due: the time of the fire that it stands for, else the time at which it may start."""
+        return self.run_at if self.fire_time is None else self.fire_time
+
+    @property
     def headers(self) -> dict[str, str]:
         """Texts that integrations sent along, a trace context for example; listeners to `pre_enqueue` may add some."""
         return {} if self.call.headers is None else self.call.headers
