@@ -12,10 +12,11 @@ from datetime import UTC, date, datetime
 from itertools import chain
 from typing import Any, Final, Self
 
-from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.instants import SECOND, to_us
+from mainspring.triggers.words import wall_text
 from mainspring.triggers.zones import DAY, MAX_INSTANT, MIN_INSTANT, Zone, date_of, day_number
 
-__all__ = ["MOST_EXCLUSIONS", "Exclusions", "Stretch", "wall_of", "wall_text"]
+__all__ = ["MOST_EXCLUSIONS", "Exclusions", "Stretch", "wall_of"]
 
 MOST_EXCLUSIONS: Final = 10_000
 """Dates, spans and windows that one job may exclude."""
@@ -235,11 +236,6 @@ def _end_of(stretches: Sequence[Stretch], at: int) -> int | None:
 def wall_of(moment: datetime) -> int:
     """Return what a local clock shows, in microseconds."""
     return to_us(moment.replace(tzinfo=UTC))
-
-
-def wall_text(wall: int) -> str:
-    """Write what a local clock shows, in ISO 8601."""
-    return from_us(wall).replace(tzinfo=None).isoformat()
 
 
 def _month_day(text: str) -> tuple[int, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import from_us
-from mainspring.triggers.exclusions.rules import Exclusions, wall_text
-from mainspring.triggers.words import join
+from mainspring.triggers.words import join, wall_text
 from mainspring.triggers.zones import date_of
+
+if TYPE_CHECKING:
+    from mainspring.triggers.exclusions.rules import Exclusions
 
 __all__ = ["describe", "texts"]
 
