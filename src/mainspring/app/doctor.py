@@ -105,7 +105,7 @@ def diagnose(
     find the app; the advice names it. `alone` says that this process does nothing else with the app: if its key file is
     gone, it looks with a key that nobody keeps, instead of making another key file.
     """
-    where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
+    where = without_password(app.url)
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))

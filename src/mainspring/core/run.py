@@ -75,13 +75,7 @@ WAITING: Final = (Status.BLOCKED, Status.PENDING)
 
 UNFINISHED: Final = (*WAITING, Status.RUNNING)
 
-_BITS: Final = {
-    Status.SUCCEEDED: 1,
-    Status.FAILED: 2,
-    Status.CANCELLED: 4,
-    Status.MISSED: 8,
-    Status.BROKEN: 16,
-}
+_BITS: Final = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 4, Status.MISSED: 8, Status.BROKEN: 16}
 ON: Final = {"success": 1, "failure": 2 | 8 | 16, "end": 31}
 """The masks of an edge by the words that people use: one bit for each end that lets the successor go on."""
 HOLDS: Final = 32
