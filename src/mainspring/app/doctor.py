@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import tzinfo
 from enum import StrEnum
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,8 @@ import msgspec
 from mainspring.app.insight.gathering import recent_runs
 from mainspring.codec.key_sources import KEY_VARIABLE
 from mainspring.core.insight.health import usual_duration
-from mainspring.core.insight.wording import duration, held_runs
+from mainspring.core.insight.runs import place_of_run
+from mainspring.core.insight.wording import duration, held_runs, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
@@ -25,12 +27,12 @@ from mainspring.core.run import HELD_PREFIX, WAITING, Run, Status
 from mainspring.core.schedules.linting import issues_of, issues_together
 from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
 from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.finding import pages
 from mainspring.jobstores.health import lacks
 from mainspring.jobstores.opening import absent_file
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.core.job import Job
 
 __all__ = [
     "EXAMPLES_SHOWN",
@@ -103,7 +105,7 @@ def diagnose(
     find the app; the advice names it. `alone` says that this process does nothing else with the app: if its key file is
     gone, it looks with a key that nobody keeps, instead of making another key file.
     """
-    where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
+    where = without_password(app.url)
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
@@ -204,7 +206,7 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
             text = f"{name} has lost {node.stuck} threads to runs that did not end when they were stopped"
             yield Finding(Mark.WARNING, "nodes", text, "restart it, and give such tasks isolation='process'")
     alive = sum(node.state != "silent" for node in nodes)
-    yield Finding(Mark.OK, "nodes", f"{_several(alive, 'node is', 'nodes are')} alive")
+    yield Finding(Mark.OK, "nodes", f"{several(alive, 'node is', 'nodes are')} alive")
 
 
 def _path(app: Mainspring, code: bool) -> str:
@@ -223,8 +225,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
     for queue in queues:
         if queue.name.startswith(HELD_PREFIX):  # no node serves these
             continue
-        local = queue.name.startswith(".")
-        name = f"executor {queue.name[1:]!r}" if local else f"queue {queue.name!r}"
+        name, local = place_of_run(queue.name), queue.name.startswith(".")
         waiting = held_runs(queue.waiting, queue.delayed)
         if queue.paused:
             fine = False
@@ -250,19 +251,19 @@ def _schedules(
     how = f"start a node: mainspring worker {path}, or app.start() in your program"
     if overdue:
         at, job_id = overdue[0]
-        more = f", and {_several(len(overdue) - 1, 'other job', 'other jobs')}" if len(overdue) > 1 else ""
+        more = f", and {several(len(overdue) - 1, 'other job', 'other jobs')}" if len(overdue) > 1 else ""
         why = "no living node could fire it" if not firing else "the living nodes do not fire it"
         text = f"the job {job_id} is {duration(now - at)} overdue{more}: {why}"
         elsewhere = "look at the logs of the nodes; a node started with --no-schedule fires nothing"
         yield Finding(Mark.PROBLEM, "schedules", text, elsewhere if firing else how)
     elif waiting and not firing:
         at, job_id = waiting[0]
-        number = _several(len(waiting), "job", "jobs")
+        number = several(len(waiting), "job", "jobs")
         text = f"no living node could fire {number}; the next is the job {job_id}, in {duration(at - now)}"
         yield Finding(Mark.WARNING, "schedules", text, how)
     else:
         paused = sum(job.at is None for job in jobs)
-        text = f"no job is overdue; {len(waiting):,} wait for their time, {_several(paused, 'is', 'are')} paused"
+        text = f"no job is overdue; {len(waiting):,} wait for their time, {several(paused, 'is', 'are')} paused"
         yield Finding(Mark.OK, "schedules", text)
 
 
@@ -291,10 +292,10 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
     repair = f"mend the cause, then run mainspring broken restore ID --app {path}; or give up: broken discard"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
         if total:
-            text = f"{_several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
+            text = f"{several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
             yield Finding(Mark.PROBLEM, "broken", text, repair)
     if replaced:
-        text = f"{_several(len(replaced), 'job was', 'jobs were')} set aside and replaced since: {_examples(replaced)}"
+        text = f"{several(len(replaced), 'job was', 'jobs were')} set aside and replaced since: {_examples(replaced)}"
         repair = f"if the new ones are right: mainspring broken discard ID --app {path}"
         yield Finding(Mark.WARNING, "broken", text, repair)
     if not broken and not number:
@@ -323,7 +324,7 @@ def _contents(
     runs, complete = waiting_runs(store)
     unreadable = unreadable | {run.id: run.reason or "" for run in runs if run.call.func == ""}
     if unreadable:
-        text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
+        text = f"{several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
         advice = "a worker would set them aside; give the app the key that signed them, and the code they need"
         if all(reason.startswith("unsigned") for reason in unreadable.values()):
             advice = (
@@ -354,13 +355,9 @@ def _contents(
 
 def waiting_runs(store: JobStore) -> tuple[list[Run], bool]:
     """Return the newest waiting runs, and whether these are all."""
-    runs: list[Run] = []
-    for _ in range(MOST_PENDING_PAGES):
-        page = store.find_runs(RunQuery(status=WAITING), after=runs[-1] if runs else None, limit=PENDING_PAGE_RUNS)
-        runs += page
-        if len(page) < PENDING_PAGE_RUNS:
-            return runs, True
-    return runs, False
+    found = islice(pages(store, RunQuery(status=WAITING), size=PENDING_PAGE_RUNS), MOST_PENDING_PAGES)
+    runs = list(chain.from_iterable(found))
+    return runs, len(runs) < MOST_PENDING_PAGES * PENDING_PAGE_RUNS
 
 
 def function_finder(app: Mainspring) -> Callable[[Any], Any]:
@@ -385,7 +382,3 @@ def _examples(reasons: dict[str, str], total: int | None = None) -> str:
     more = (len(reasons) if total is None else total) - EXAMPLES_SHOWN
     named = "; ".join(f"{key!r} ({reason})" for key, reason in list(reasons.items())[:EXAMPLES_SHOWN])
     return f"{named} and {more} more" if more > 0 else named
-
-
-def _several(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"

@@ -34,8 +34,8 @@ def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
             now = app.now()
             when = moment(at, app.timezone, now)
             schedules += f", next {job_id} at {when}" if at > now else f", {job_id} overdue since {when}"
-    tasks = several(len(_tasks(app)), "task")
-    return f"mainspring {__version__}: store {_store(app)}; {served}; {tasks}, {schedules}; node {node_id}"
+    store, tasks = without_password(app.url), several(len(_tasks(app)), "task")
+    return f"mainspring {__version__}: store {store}; {served}; {tasks}, {schedules}; node {node_id}"
 
 
 def hint_at_log() -> None:
@@ -50,7 +50,7 @@ def hint_at_log() -> None:
 
 def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processes: str) -> str:
     """Return a few lines about the workers of a machine."""
-    lines = [("store", _store(app)), ("queues", _listed(queues))]
+    lines = [("store", without_password(app.url)), ("queues", _listed(queues))]
     tasks = _tasks(app)
     lines.append(("tasks", f"{len(tasks)}: {_listed(tasks)}" if tasks else "none"))
     lines += _schedule_lines(app) if fires else [("schedules", "not fired here (--no-schedule)")]
@@ -87,10 +87,6 @@ def _tasks(app: Mainspring) -> list[str]:
     """Return the names of the user's tasks."""
     names = (task.name for task in app.tasks if task.name not in OWN_TASKS)
     return sorted(name for name in names if not name.startswith("mainspring."))
-
-
-def _store(app: Mainspring) -> str:
-    return without_password(app.url) if isinstance(app.url, str) else repr(app.url)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -80,15 +80,14 @@ def _find_app(path: str) -> Mainspring:
         ) from None
     if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != file:
         raise ConfigurationError(f"the name of {str(file)!r} is taken by another module, {module!r}; rename the file")
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, Mainspring)}
     if attribute:
         found: Any = getattr(module, attribute, None)
         if found is None:
-            names = [name for name, value in vars(module).items() if isinstance(value, Mainspring)]
-            raise ConfigurationError(f"module {module_name!r} has no {attribute!r}{near(attribute, names)}")
+            raise ConfigurationError(f"module {module_name!r} has no {attribute!r}{near(attribute, apps)}")
         if not isinstance(found, Mainspring):
             raise ConfigurationError(f"{path!r} is {found!r}, not a Mainspring app")
         return found
-    apps = {name: value for name, value in vars(module).items() if isinstance(value, Mainspring)}
     if not apps:
         raise ConfigurationError(f"module {module_name!r} has no app: none of its variables is a Mainspring(...)")
     if len(set(map(id, apps.values()))) != 1:

@@ -94,16 +94,15 @@ class Sentinel:
         """Supervise until stopped; return the exit code."""
         handlers = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         wakeup = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
-        self._keeper = LeaseKeeper(self.app, lambda: [slot.worker for slot in self._slots if slot.worker is not None])
+        self._keeper = LeaseKeeper(self.app, self._workers)
         self._orphans = Orphans()
         try:
             return self._supervise()
         finally:
             self._kill_all()
-            for slot in self._slots:
-                if slot.worker is not None:
-                    slot.worker.reap()
-                    slot.worker.close()
+            for worker in self._workers():
+                worker.reap()
+                worker.close()
             self._orphans.end(set())
             self._keeper.close()
             signal.set_wakeup_fd(wakeup)
@@ -132,7 +131,7 @@ class Sentinel:
             self._start_missing()
             self._look_at_deadlines()
             self._show()
-            if self.state == "stopping" and not any(slot.worker for slot in self._slots):
+            if self.state == "stopping" and not self._workers():
                 self.state = "stopped"
                 self._show()
                 return 1 if stopping_now else 0
@@ -155,9 +154,8 @@ class Sentinel:
         self.state = "stopping"
         self._deadline = time.monotonic() + self.settings.grace
         log.info("stopping: started runs may end, the others are given back")
-        for slot in self._slots:
-            if slot.worker is not None:
-                slot.worker.ask_to_stop("the cluster is stopping")
+        for worker in self._workers():
+            worker.ask_to_stop("the cluster is stopping")
 
     # -- workers -----------------------------------------------------------------------------------------------
 
@@ -191,7 +189,7 @@ class Sentinel:
             undo.callback(board.close)
             ours, theirs = self._context.Pipe()
             undo.callback(ours.close)
-            strangers = [each.worker.pipe for each in self._slots if each.worker is not None] + [ours]
+            strangers = [*(worker.pipe for worker in self._workers()), ours]
             forks = self.settings.start_method == "fork"
             process = self._context.Process(
                 target=work,
@@ -221,7 +219,7 @@ class Sentinel:
                 if not slot.worker.deaf:
                     ends[slot.worker.pipe] = slot
         urgent: list[Any] = [self._bell] if self._parent is None else [self._bell, self._parent]
-        urgent += [slot.worker.end for slot in self._slots if slot.worker is not None]
+        urgent += [worker.end for worker in self._workers()]
         if self._heard:
             # Workers send a message with every batch; waking up for each would cost as much as the work.
             wait(urgent, LISTEN_PAUSE_SECONDS)
@@ -276,7 +274,7 @@ class Sentinel:
         elif not slot.away:
             how = WorkerDied(worker.pid, code).how
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, worker.pid, how, lived)
-        if orphans := self._orphans.end(self._workers()):
+        if orphans := self._orphans.end(self._pids()):
             count = f"{orphans} processes" if orphans > 1 else "a process"
             log.warning("killed %s that worker %s left behind", count, slot.number)
         self._keeper.settle(worker, code)
@@ -286,19 +284,18 @@ class Sentinel:
             slot.quick_deaths = 0
             return
         if slot.away:
-            log.error(
-                "the store does not answer; worker %s tries again in %g s: %s",
-                slot.number,
-                slot.wait_longer(),
-                worker.away,
-            )
+            text = "the store does not answer; worker %s tries again in %g s: %s"
+            log.error(text, slot.number, slot.wait_longer(), worker.away)
         elif lived >= QUICK_DEATH_SECONDS or worker.runs:
             slot.quick_deaths = 0
         elif (pause := slot.wait_longer()) >= 1:
             log.error("worker %s died right after its start; the next try is in %.0f s", slot.number, pause)
 
-    def _workers(self) -> set[int]:
-        return {slot.worker.pid for slot in self._slots if slot.worker is not None}
+    def _workers(self) -> list[WorkerHandle]:
+        return [worker for slot in self._slots if (worker := slot.worker) is not None]
+
+    def _pids(self) -> set[int]:
+        return {worker.pid for worker in self._workers()}
 
     def _look_at_deadlines(self) -> None:
         """Kill workers that do not leave, or whose runs do not end at a time-out or a cancellation; reap orphans."""
@@ -306,10 +303,9 @@ class Sentinel:
         if now < self._looked_at + END_POLL_SECONDS:
             return
         self._looked_at = now
-        self._orphans.reap(self._workers())
-        for slot in self._slots:
-            worker = slot.worker
-            if worker is not None and not worker.killed:
+        self._orphans.reap(self._pids())
+        for worker in self._workers():
+            if not worker.killed:
                 self._look_at(worker, now)
 
     def _look_at(self, worker: WorkerHandle, now: float) -> None:
@@ -341,17 +337,15 @@ class Sentinel:
             worker.kill()
 
     def _kill_all(self) -> None:
-        for slot in self._slots:
-            if slot.worker is not None:
-                slot.worker.kill()
+        for worker in self._workers():
+            worker.kill()
 
     # -- showing -----------------------------------------------------------------------------------------------
 
     @property
     def stat(self) -> ClusterStat:
         """The state of the cluster and its workers."""
-        workers = [slot.stat() for slot in self._slots]
-        found = tuple(stat for stat in workers if stat is not None)
+        found = tuple(stat for slot in self._slots if (stat := slot.stat()) is not None)
         return ClusterStat(pid=os.getpid(), state=self.state, started_at=self._started_at, workers=found)
 
     def _show(self) -> None:

@@ -72,7 +72,8 @@ class WorkerHandle:
         """When the stop message for each claim was sent, by the monotonic clock."""
         self._wire = SentinelChannel(pipe)
         self._books = threading.Lock()
-        self._deaf = False
+        self.deaf = False
+        """Whether its end of the pipe is closed."""
         self._pidfd = open_pidfd(self.pid)
 
     @property
@@ -84,15 +85,10 @@ class WorkerHandle:
     def hear(self) -> None:
         """Read and apply all messages of the worker."""
         try:
-            while not self._deaf and self.pipe.poll(0):
+            while not self.deaf and self.pipe.poll(0):
                 self._take(*read(self.pipe))
         except (EOFError, OSError):
-            self._deaf = True
-
-    @property
-    def deaf(self) -> bool:
-        """Whether its end of the pipe is closed."""
-        return self._deaf
+            self.deaf = True
 
     def _take(self, word: str, what: Any) -> None:
         if word == CLAIMING:

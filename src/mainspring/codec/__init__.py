@@ -129,7 +129,7 @@ class Codec:
             raise _wrong_context(context)
         try:
             return self._loads(frame, context)
-        except RunTimeout:
+        except RunTimeout:  # a watcher raises it in this thread: it is not about the frame
             raise
         except FrameError as error:
             refusal = error

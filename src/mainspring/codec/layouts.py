@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mainspring.codec.errors import FrameError, Reason
 from mainspring.codec.values import UnsupportedValue
 
-__all__ = ["a_kind", "full_name", "layout", "read_object", "write_object"]
+__all__ = ["a_kind", "full_name", "is_model", "layout", "read_object", "write_object"]
 
 
 class Layout(NamedTuple):
@@ -41,7 +41,7 @@ def _find_layout(cls: type) -> Layout | None:
     attributes = getattr(cls, "__attrs_attrs__", None)
     if attributes is not None and _is_made_plainly(cls):
         return Layout(tuple(each.name for each in attributes), dict(_attrs_defaults(attributes)), _make_dataclass)
-    if _is_pydantic(cls):
+    if is_model(cls) and hasattr(cls, "model_fields"):
         return _pydantic_layout(cls)
     names = getattr(cls, "_fields", None)
     if issubclass(cls, tuple) and isinstance(names, tuple) and all(isinstance(name, str) for name in names):
@@ -72,9 +72,10 @@ def _attrs_defaults(attributes: Iterable[Any]) -> Iterator[tuple[str, Callable[[
             yield each.name, _constant(each.default)
 
 
-def _is_pydantic(cls: type) -> bool:
-    pydantic: Any = sys.modules.get("pydantic")  # imported by whoever made the class
-    return pydantic is not None and hasattr(cls, "model_fields") and issubclass(cls, pydantic.BaseModel)
+def is_model(cls: Any) -> bool:
+    """Return True for a class that is a pydantic model."""
+    pydantic: Any = sys.modules.get("pydantic")  # the code that made the class has imported it
+    return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 
 def _pydantic_layout(cls: Any) -> Layout:

@@ -12,7 +12,7 @@ from mainspring.codec.containers import as_builtin, builtin_of, check_keys, writ
 from mainspring.codec.errors import EncodeError
 from mainspring.codec.layouts import a_kind, full_name, layout, write_object
 from mainspring.codec.types import Hooks, TypeBook, dump_custom, write_enum
-from mainspring.codec.values import ATOMS, CONTAINER_BYTES, MAX_DEPTH, Code, UnsupportedValue
+from mainspring.codec.values import ATOMS, MAX_DEPTH, OTHER_BYTES, Code, UnsupportedValue
 from mainspring.errors import RunTimeout
 
 __all__ = ["Packer", "pack_plain"]
@@ -26,8 +26,6 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-
-_NO_CONTAINER: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES}))
 
 _PLAIN: Final = frozenset([type(None), bool, float, bytes])
 _LEAVES: Final = _PLAIN | ATOMS.keys()
@@ -51,7 +49,7 @@ def _is_unsuspicious(data: bytes) -> bool:
     # many containers, check for both.
     if 0xC4 in data or 0xC5 in data or 0xC6 in data:
         return False
-    return len(data) <= MAX_DEPTH or len(data.translate(None, _NO_CONTAINER)) <= MAX_DEPTH
+    return len(data) <= MAX_DEPTH or len(data.translate(None, OTHER_BYTES)) <= MAX_DEPTH
 
 
 class Packer:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import COMPOUNDS, CONTAINER_BYTES, MAX_DEPTH, MAX_NESTED_BYTES, MAX_VALUES, begins_array
+from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED_BYTES, MAX_VALUES, OTHER_BYTES, begins_array
 
 __all__ = ["check_bounds"]
-
-_OTHER_BYTES: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES}))
 
 # First bytes c0 to df: how wide the length that follows is, and what comes after it at least.
 _SIZES: Final[dict[int, tuple[int, int]]] = {
@@ -32,7 +30,7 @@ def check_bounds(data: bytes) -> None:
     """Refuse a document that is nested too deep, holds too many values, or takes too much memory to be read."""
     # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless
     # one may promise a length of 32 bits, for which some versions of the parser reserve memory before they read on.
-    found = data.translate(None, _OTHER_BYTES)
+    found = data.translate(None, OTHER_BYTES)
     if len(data) > MAX_VALUES or len(found) > MAX_DEPTH or b"\xdd" in found or b"\xdf" in found:
         # A document of at most MAX_VALUES bytes, MAX_DEPTH times, is not above MAX_NESTED.
         _Scan(data).document(0, len(data), 0)

@@ -44,12 +44,12 @@ class Unpacker:
         self._failure: BaseException | None = None
 
     def unpack(self, data: bytes) -> Any:
-        """Return the value of a document; raise FrameError for anything that is wrong with it."""
+        """Return the value of a document; raise what the parser or a hook of ours raises."""
         try:
             return ormsgpack.unpackb(data, ext_hook=self._hook)
         except Exception as error:
             # The parser reports only that a hook raised, not what.
-            raise _as_frame_error(self._failure or error) from None
+            raise self._failure or error from None
 
     def _hook(self, code: int, body: bytes) -> Any:
         try:
@@ -126,12 +126,3 @@ class Unpacker:
             raise FrameError(
                 Reason.BAD_DATA, f"cannot be unpickled: {type(error).__name__}: {str(error)[:200]}"
             ) from None
-
-
-def _as_frame_error(error: BaseException) -> BaseException:
-    # A watcher raises RunTimeout in this thread, a person KeyboardInterrupt: neither is about the frame.
-    if isinstance(error, FrameError | RunTimeout) or not isinstance(error, Exception):
-        return error
-    if isinstance(error, MemoryError):
-        return FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
-    return FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}")

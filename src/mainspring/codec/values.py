@@ -21,10 +21,10 @@ from mainspring.core.waiting.placeholders import Placeholder
 __all__ = [
     "ATOMS",
     "COMPOUNDS",
-    "CONTAINER_BYTES",
     "MAX_DEPTH",
     "MAX_NESTED_BYTES",
     "MAX_VALUES",
+    "OTHER_BYTES",
     "READERS",
     "Code",
     "UnsupportedValue",
@@ -74,8 +74,8 @@ COMPOUNDS: Final = frozenset(
     ]
 )
 
-CONTAINER_BYTES: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
-"""The bytes that start an array or a map in MessagePack."""
+OTHER_BYTES: Final = bytes(sorted({*range(256)} - {*range(0x80, 0xA0), *range(0xDC, 0xE0)}))
+"""The bytes that start neither an array nor a map in MessagePack."""
 
 _SPAN: Final = Struct(">iii")
 _MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
@@ -88,22 +88,6 @@ class UnsupportedValue(Exception):
 def begins_array(body: bytes) -> bool:
     """Return True if a body starts as a packed array does."""
     return body[:1] >= b"\x90" and (body[0] <= 0x9F or 0xDC <= body[0] <= 0xDD)
-
-
-def _write_int(value: int) -> bytes:
-    return value.to_bytes(value.bit_length() // 8 + 1, signed=True)
-
-
-def _read_int(body: bytes) -> int:
-    return int.from_bytes(body, signed=True)
-
-
-def _write_str(value: str) -> bytes:
-    return value.encode("utf-8", "surrogatepass")
-
-
-def _read_str(body: bytes) -> str:
-    return body.decode("utf-8", "surrogatepass")
 
 
 # A moment is ISO 8601 text; "~" marks the second pass of a wall time; "@" comes before a zone's key, "=" before the
@@ -151,14 +135,6 @@ def _zone(key: str) -> ZoneInfo:
         ) from None
 
 
-def _write_timedelta(value: timedelta) -> bytes:
-    return _SPAN.pack(value.days, value.seconds, value.microseconds)
-
-
-def _read_timedelta(body: bytes) -> timedelta:
-    return timedelta(*_SPAN.unpack(body))
-
-
 _PATHS: Final[dict[str, type[PurePath]]] = {"": Path, "posix": PurePosixPath, "windows": PureWindowsPath}
 """A stored path becomes one of the reader's own system, or a pure one."""
 
@@ -172,10 +148,6 @@ def _read_path(body: bytes) -> PurePath:
     return _PATHS[kind](text)
 
 
-def _write_placeholder(value: Placeholder) -> bytes:
-    return f"{value.kind}:{value.id}".encode("utf-8", "surrogatepass")
-
-
 def _read_placeholder(body: bytes) -> Placeholder:
     kind, _, run_id = body.decode("utf-8", "surrogatepass").partition(":")
     return Placeholder(run_id, kind)
@@ -185,28 +157,28 @@ Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], Any]
 
 ATOMS: Final[dict[type, tuple[int, Writer]]] = {
-    int: (Code.INT, _write_int),
-    str: (Code.STR, _write_str),
+    int: (Code.INT, lambda value: value.to_bytes(value.bit_length() // 8 + 1, signed=True)),
+    str: (Code.STR, lambda value: value.encode("utf-8", "surrogatepass")),
     datetime: (Code.DATETIME, _write_moment),
     date: (Code.DATE, lambda value: value.isoformat().encode()),
     time: (Code.TIME, _write_moment),
-    timedelta: (Code.TIMEDELTA, _write_timedelta),
+    timedelta: (Code.TIMEDELTA, lambda value: _SPAN.pack(value.days, value.seconds, value.microseconds)),
     UUID: (Code.UUID, lambda value: value.bytes),
     Decimal: (Code.DECIMAL, lambda value: str(value).encode()),
     PosixPath: (Code.PATH, _write_path("")),
     WindowsPath: (Code.PATH, _write_path("")),
     PurePosixPath: (Code.PATH, _write_path("posix")),
     PureWindowsPath: (Code.PATH, _write_path("windows")),
-    Placeholder: (Code.PLACEHOLDER, _write_placeholder),
+    Placeholder: (Code.PLACEHOLDER, lambda value: f"{value.kind}:{value.id}".encode("utf-8", "surrogatepass")),
 }
 
 READERS: Final[dict[int, Reader]] = {
-    Code.INT: _read_int,
-    Code.STR: _read_str,
+    Code.INT: lambda body: int.from_bytes(body, signed=True),
+    Code.STR: lambda body: body.decode("utf-8", "surrogatepass"),
     Code.DATETIME: lambda body: _read_moment(datetime.fromisoformat, body),
     Code.DATE: lambda body: date.fromisoformat(body.decode()),
     Code.TIME: lambda body: _read_moment(time.fromisoformat, body),
-    Code.TIMEDELTA: _read_timedelta,
+    Code.TIMEDELTA: lambda body: timedelta(*_SPAN.unpack(body)),
     Code.UUID: lambda body: UUID(bytes=body),
     Code.DECIMAL: lambda body: Decimal(body.decode()),
     Code.PATH: _read_path,

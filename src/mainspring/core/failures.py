@@ -39,7 +39,6 @@ BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
 _FRAMES: Final = re.compile(r'((?:^  File ".+", line \d+, in .+\n(?:    .*\n)*)+)', re.MULTILINE)
-_ONE_FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _WHOLE_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)\n((?:    .*\n)*)', re.MULTILINE)
 _PACKAGE: Final = re.compile(r".*[\\/](?:site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]([^\\/.]+)")
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -194,7 +193,7 @@ def folded(traceback: str) -> str:
 def _fold(frames: str) -> str:
     lines: list[str] = []
     packages: list[str] = []
-    for frame in [*_ONE_FRAME.finditer(frames), None]:
+    for frame in [*_WHOLE_FRAME.finditer(frames), None]:
         if frame is not None and _is_library(frame[1]):
             packages.append(_package(frame[1]))
             continue

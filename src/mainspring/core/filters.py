@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from operator import eq, ge, gt, le, lt
 from typing import Any, Final
 
 from mainspring.core.insight.acts import Act
@@ -55,13 +56,7 @@ _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _VALUE: Final = re.compile(r'(?:[^,"]|"[^"]*")+')
 _COMPARISON: Final = re.compile(r"(>=|<=|>|<|=)?\s*(.*)", re.DOTALL)
 _CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
-    ">=": lambda one, other: one >= other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    "<": lambda one, other: one < other,
-    "=": lambda one, other: one == other,
-}
+_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {">=": ge, "<=": le, ">": gt, "<": lt, "=": eq}
 
 Test = Callable[[RunView, Callable[..., Any] | None], bool]
 
@@ -190,18 +185,17 @@ def _term(word: str, now: datetime, acts: Callable[[], Iterable[Act]]) -> Term:
     if key in _MOMENTS and len(values) > 1:
         raise FilterError(f"{word!r}: {key} takes one time")
     plain = tuple(value.replace('"', "") for value in values)
+    quoted = [value.endswith('"') for value in values]
     if key == "by":
-        fits = [_pattern(key, value, given.endswith('"')) for given, value in zip(values, plain, strict=True)]
+        fits = list(map(_pattern, [key] * len(values), plain, quoted))
         ids = frozenset(act.target for act in acts() if act.kind == "run" and _is_by(act, fits))
         return Term(key, plain, negated, (lambda run, _: run.id in ids,), ids=ids)
-    tests = tuple(
-        _test(key, value, quoted=given.endswith('"'), now=now) for given, value in zip(values, plain, strict=True)
-    )
+    tests = tuple(_test(key, value, sure, now) for value, sure in zip(plain, quoted, strict=True))
     exact = len(values) == 1 and key in _NAMES and (values[0].endswith('"') or not values[0].endswith("*"))
     return Term(key, plain, negated, tests, exact)
 
 
-def _test(key: str, value: str, *, quoted: bool, now: datetime) -> Test:
+def _test(key: str, value: str, quoted: bool, now: datetime) -> Test:
     if key == "status":
         return _status_test(value, to_us(now))
     if key in _NAMES:
@@ -214,7 +208,8 @@ def _test(key: str, value: str, *, quoted: bool, now: datetime) -> Test:
         part = value.rstrip("*").casefold()
         return lambda run, func: part in _searched(run, func).casefold()
     if key in _MOMENTS:
-        return _moment_test(key, to_us(_moment(key, value, now)))
+        at, compare = to_us(_moment(key, value, now)), ge if key == "since" else le
+        return lambda run, _: compare(run.record.created_at, at)
     if key in _LENGTHS:
         return _length_test(key, value, to_us(now))
     if key in _NUMBERS:
@@ -262,12 +257,6 @@ def _moment(key: str, value: str, now: datetime) -> datetime:
             f"({key}:14:00), or a date ({key}:2026-03-01, {key}:2026-03-01T14:00)"
         ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo)
-
-
-def _moment_test(key: str, at: int) -> Test:
-    if key == "since":
-        return lambda run, _: run.record.created_at >= at
-    return lambda run, _: run.record.created_at <= at
 
 
 def _length_test(key: str, value: str, now: int) -> Test:

@@ -7,7 +7,10 @@ from typing import Any, Final
 
 from mainspring.errors import ConfigurationError
 
-__all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "pin"]
+__all__ = ["FOLLOW_UP", "NAME_CHARS", "check_id", "check_name", "check_run_id", "check_text", "pin"]
+
+NAME_CHARS: Final = 255
+"""Characters that a name may have at most."""
 
 FOLLOW_UP: Final = re.compile(r"~(?:!?[0-9]*|hook[0-9]*)\Z")
 """The end of the id of a part of a flow (a step, a join, the marker), or of a hook."""
@@ -20,6 +23,15 @@ def check_id(value: Any) -> str:
     if len(value) > 255:
         raise ValueError(f"id is {len(value)} characters long; at most 255 are kept")
     return check_text("id", value)
+
+
+def check_name(what: str, value: Any, most: int = NAME_CHARS) -> str:
+    """Check a name that somebody gives: a text that is not empty and not too long."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{what} must be a text that is not empty, not {value!r}")
+    if len(value) > most:
+        raise ValueError(f"{what} has {len(value)} characters; at most {most} are kept")
+    return value
 
 
 def check_text(name: str, value: str) -> str:

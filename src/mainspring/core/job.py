@@ -17,24 +17,13 @@ from mainspring.triggers.base import BaseTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Book", "Job"]
+__all__ = ["Book", "Job", "declared_values"]
 
 _HEALTH_FIELDS = ("late_after", "down_after")
-_PLAIN_FIELDS = (
-    "executor",
-    "queue",
-    "coalesce",
-    "max_instances",
-    "overlap",
-    "misfire_grace_time",
-    *_HEALTH_FIELDS,
-    "trigger",
-)
+_FIRING_FIELDS = ("coalesce", "max_instances", "overlap", "misfire_grace_time", *_HEALTH_FIELDS)
+_PLAIN_FIELDS = ("executor", "queue", *_FIRING_FIELDS, "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
-DECLARED_FIELDS = (
-    *("trigger", "call", "queue", "policy", "coalesce", "max_instances", "overlap", "misfire_grace_time"),
-    *_HEALTH_FIELDS,
-)
+DECLARED_FIELDS = ("trigger", "call", "queue", "policy", *_FIRING_FIELDS)
 """The fields of a job that the declaration of a schedule sets."""
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 
@@ -355,6 +344,11 @@ class Job:
         return f"{self.name} (trigger: {self.trigger}, {when})"
 
 
+def declared_values(job: Job) -> dict[str, Any]:
+    """Return how a stored job was declared: as it is, but for what was changed by hand since."""
+    return {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
+
+
 def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
     func = changes.get("func", call.func)
     name = changes.get("name", call.name)
@@ -363,8 +357,8 @@ def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
 
 def _overridden(job: Job, changed: Job) -> dict[str, Any]:
     """Return the fields in which a changed job differs from its declaration, as they were declared."""
-    declared = {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
-    return {name: value for name, value in declared.items() if not _is_same(value, getattr(changed, name))}
+    declared = declared_values(job).items()
+    return {name: value for name, value in declared if not _is_same(value, getattr(changed, name))}
 
 
 def _is_same(one: Any, other: Any) -> bool:

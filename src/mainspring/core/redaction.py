@@ -218,8 +218,10 @@ def _bare(annotation: Any) -> Any:
     return _BareText(annotation) if isinstance(annotation, str) else annotation
 
 
-def without_password(url: str) -> str:
-    """Return a URL without its password."""
+def without_password(url: object) -> str:
+    """Return a URL without its password; the repr of anything that is no text, as a store given by its object is."""
+    if not isinstance(url, str):
+        return repr(url)
     # Up to the last @, since a password may hold any character, written as it should be or not.
     shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
     # An option may be a URL of its own, quoted.

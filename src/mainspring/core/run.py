@@ -75,13 +75,7 @@ WAITING: Final = (Status.BLOCKED, Status.PENDING)
 
 UNFINISHED: Final = (*WAITING, Status.RUNNING)
 
-_BITS: Final = {
-    Status.SUCCEEDED: 1,
-    Status.FAILED: 2,
-    Status.CANCELLED: 4,
-    Status.MISSED: 8,
-    Status.BROKEN: 16,
-}
+_BITS: Final = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 4, Status.MISSED: 8, Status.BROKEN: 16}
 ON: Final = {"success": 1, "failure": 2 | 8 | 16, "end": 31}
 """The masks of an edge by the words that people use: one bit for each end that lets the successor go on."""
 HOLDS: Final = 32
@@ -321,6 +315,11 @@ class Run(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """The readable name."""
         return self.call.name
+
+    @property
+    def due_at(self) -> int:
+        """When it was due: the time of the fire that it stands for, else the time at which it may start."""
+        return self.run_at if self.fire_time is None else self.fire_time
 
     @property
     def headers(self) -> dict[str, str]:

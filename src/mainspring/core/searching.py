@@ -43,28 +43,10 @@ class RunSource(Protocol):
     def now(self) -> int:
         """Return the store's time."""
 
-    def find(
-        self,
-        *,
-        status: str | Iterable[str] | None = None,
-        queue: str | None = None,
-        group: str | None = None,
-        job: str | None = None,
-        since: datetime | None = None,
-        limit: int = 100,
-        after: RunView | None = None,
-    ) -> RunPage:
+    def find(self, *args: Any, **wanted: Any) -> RunPage:
         """Return the newest runs that match what a store can look for."""
 
-    def counted(
-        self,
-        *,
-        status: str | Iterable[str] | None = None,
-        queue: str | None = None,
-        group: str | None = None,
-        job: str | None = None,
-        cap: int,
-    ) -> RunCount:
+    def counted(self, *args: Any, **wanted: Any) -> RunCount:
         """Return how many runs match what a store can look for, up to a cap."""
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
@@ -99,7 +81,7 @@ class RunCount(NamedTuple):
 
 def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
     """Read a filter, with times relative to the store's clock and in the app's zone; `by:` reads the acts of people."""
-    return parse_filter(text, from_us(app.now()).astimezone(app.timezone), app.acts)
+    return parse_filter(text, from_us(app.now(), app.timezone), app.acts)
 
 
 def search(
@@ -140,8 +122,7 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
         statuses = wanted.statuses()
         if statuses == ():
             return RunCount(0, True)
-        names = {key: wanted.only(key) for key in ("queue", "group", "job")}
-        return app.counted(status=statuses, cap=cap, **names)
+        return app.counted(status=statuses, cap=cap, **_names(wanted))
     page = search(app, wanted, limit=cap, most=cap)
     return RunCount(len(page.runs), page.complete and not page.more)
 
@@ -161,8 +142,8 @@ def matching(
 
 def function_of(app: RunSource, run: RunView) -> Callable[..., Any] | None:
     """Return the function of a run's task if this process knows it."""
-    task = app.tasks.get(run.task)
-    return None if task is None else task.func
+    found: Callable[..., Any] | None = app.tasks.function(run.task)
+    return found
 
 
 def _candidates(
@@ -178,19 +159,15 @@ def _candidates(
         return
     size = min(size, SEARCH_PAGE_RUNS)
     while True:
-        page = app.find(
-            status=statuses,
-            queue=wanted.only("queue"),
-            group=wanted.only("group"),
-            job=wanted.only("job"),
-            since=end or wanted.since,
-            limit=size,
-            after=after,
-        )
+        page = app.find(status=statuses, **_names(wanted), since=end or wanted.since, limit=size, after=after)
         yield from page
         if not page.more:
             return
         after, size = page[-1], SEARCH_PAGE_RUNS
+
+
+def _names(wanted: Filter) -> dict[str, str | None]:
+    return {key: wanted.only(key) for key in ("queue", "group", "job")}
 
 
 def _of_ids(app: RunSource, run_ids: Sequence[str], after: RunView | None) -> list[RunView]:

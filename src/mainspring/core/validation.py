@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.core.ids import NAME_CHARS
 from mainspring.core.policy import Backoff, Policy, kind_name
 from mainspring.core.quantities import LONGEST_DELAY_SECONDS, as_seconds
 from mainspring.core.references import check_callable_args, get_callable_name, ref_to_obj
@@ -17,7 +18,6 @@ from mainspring.errors import near
 from mainspring.triggers.base import BaseTrigger
 
 __all__ = [
-    "NAME_CHARS",
     "OVERLAPS",
     "POLICY_FIELDS",
     "check_duration",
@@ -31,8 +31,6 @@ __all__ = [
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
 OVERLAPS: Final = ("skip", "queue", "cancel_other")
 """What a fire does while its job has as many unfinished runs as `max_instances` allows."""
-NAME_CHARS: Final = 255
-"""Characters that a name may have at most."""
 
 
 def check_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -21,16 +21,7 @@ from mainspring.core.references import iscoroutinefunction_partial, maybe_ref
 from mainspring.core.run import Call, Report, Result, Run
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED, JobExecutionEvent
-from mainspring.executors.execution import (
-    Item,
-    MayStart,
-    Reporter,
-    failed,
-    record,
-    starts,
-    tell,
-    trim,
-)
+from mainspring.executors.execution import Item, MayStart, Reporter, failed, record, starts, tell, trim
 from mainspring.executors.forks import leave_if_forked
 
 if TYPE_CHECKING:
@@ -128,7 +119,7 @@ class LegacyVerbs:
             try:
                 job = _job_of(run)
                 with self._lock:
-                    refused = self._hand_over(job, [from_us(_time_of(run))], item)
+                    refused = self._hand_over(job, [from_us(run.due_at)], item)
             except BaseException as error:
                 refused = error
             if refused is not None:
@@ -180,10 +171,6 @@ class LegacyVerbs:
         if report.error is not None and error.__traceback__ is None and event.traceback:
             report.error = msgspec.structs.replace(report.error, traceback=str(event.traceback))
         return report
-
-
-def _time_of(run: Run) -> int:
-    return run.run_at if run.fire_time is None else run.fire_time
 
 
 def _job_of(run: Run) -> LegacyJob:

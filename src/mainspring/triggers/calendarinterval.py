@@ -5,19 +5,17 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
-from typing import Any, Final
+from typing import Any
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.triggers.data import check_jitter, read_jitter
 from mainspring.triggers.parsing import given_zone
 from mainspring.triggers.words import every, join, ordinal, shown_zone, with_options
 from mainspring.triggers.zoned import ZonedTrigger
-from mainspring.triggers.zones import DAY, MAX_INSTANT, get_localzone, zone_of
+from mainspring.triggers.zones import DAY, EPOCH_DAY, MAX_INSTANT, date_of, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
 __all__ = ["CalendarIntervalTrigger"]
-
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 class CalendarIntervalTrigger(ZonedTrigger):
@@ -86,7 +84,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
 
     def first_fire(self, instant: int) -> int | None:
         """Return the first fire at or after an instant."""
-        return self._from(self._near(_day(self._zone.wall(instant) // DAY - 2)), instant)
+        return self._from(self._near(date_of(self._zone.wall(instant) // DAY - 2)), instant)
 
     def _from(self, day: date | None, instant: int) -> int | None:
         """Return the first fire at or after an instant, going on from a date of the series."""
@@ -105,7 +103,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
 
     def _wall(self, day: date) -> int:
         at = self._time
-        return (day.toordinal() - _EPOCH_DAY) * DAY + ((at.hour * 60 + at.minute) * 60 + at.second) * SECOND
+        return (day.toordinal() - EPOCH_DAY) * DAY + ((at.hour * 60 + at.minute) * 60 + at.second) * SECOND
 
     def _step(self, day: date) -> date | None:
         """Return the next date of the series."""
@@ -149,12 +147,12 @@ class CalendarIntervalTrigger(ZonedTrigger):
     def _day_of(self, instant: int) -> date:
         """Return the date of the series that this fire belongs to; a gap at midnight may show the next date."""
         start, _, offset, high = self._zone.segment(instant)
-        shown = _day((instant + offset) // DAY)
+        shown = date_of((instant + offset) // DAY)
         if instant > start or high >= instant + offset - 1:
             return shown
         swallowed = [
             day
-            for day in map(_day, range((high + 1) // DAY, (instant + offset) // DAY + 1))
+            for day in map(date_of, range((high + 1) // DAY, (instant + offset) // DAY + 1))
             if high < self._wall(day) <= instant + offset
         ]
         in_series = [day for day in swallowed if self._near(day) == day]
@@ -219,7 +217,3 @@ def _date(value: date | str | None) -> date | None:
         return None
     day = asdate(value)
     return day.date() if isinstance(day, datetime) else day
-
-
-def _day(number: int) -> date:
-    return date.fromordinal(min(max(number + _EPOCH_DAY, 1), date.max.toordinal()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
-from mainspring.core.instants import EPOCH, SECOND, from_us
+from mainspring.core.instants import SECOND, from_us
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
 from mainspring.triggers.combining import BaseCombiningTrigger
@@ -99,8 +99,7 @@ def _jump(trigger: IntervalTrigger, zone: Zone, fire: int, previous: int | None)
 
 
 def _clock(wall: int) -> str:
-    shown = EPOCH + timedelta(microseconds=wall)
-    return f"{shown:%H:%M:%S}" if wall % (60 * SECOND) else f"{shown:%H:%M}"
+    return f"{from_us(wall):%H:%M:%S}" if wall % (60 * SECOND) else f"{from_us(wall):%H:%M}"
 
 
 def _length(us: int) -> str:

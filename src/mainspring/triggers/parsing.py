@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date, datetime, tzinfo
-from functools import lru_cache
 from typing import Any
 
 from mainspring.core.instants import from_us, to_us
@@ -53,18 +52,10 @@ def _parse(text: str, name: str) -> datetime:
     )
 
 
-@lru_cache(maxsize=256)
-def _known_zone(timezone: str | tzinfo) -> Zone:
-    return zone_of(astimezone(timezone))
-
-
 def given_zone(timezone: str | tzinfo | None, *dates: Any) -> Zone | None:
     """Return the zone of a trigger's arguments: the one given, else that of its first aware datetime, else None."""
     if timezone:
-        try:
-            return _known_zone(timezone)
-        except TypeError:  # not hashable
-            return zone_of(astimezone(timezone))
+        return zone_of(astimezone(timezone))
     for moment in dates:
         if isinstance(moment, datetime) and moment.tzinfo is not None:
             return zone_of(astimezone(moment.tzinfo))

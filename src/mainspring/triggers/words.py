@@ -9,7 +9,7 @@ from typing import Final
 from mainspring.core.instants import SECOND, from_us
 from mainspring.triggers.zones import Zone
 
-__all__ = ["every", "join", "ordinal", "shown_moment", "shown_zone", "span", "with_options"]
+__all__ = ["every", "join", "ordinal", "shown_moment", "shown_zone", "span", "wall_text", "with_options"]
 
 _UNITS: Final = (("day", 86_400 * SECOND), ("hour", 3600 * SECOND), ("minute", 60 * SECOND), ("second", SECOND))
 
@@ -54,6 +54,11 @@ def shown_moment(instant: int, zone: Zone) -> str:
     moment = from_us(instant, zone.tz)
     time = "%H:%M" if not (moment.second or moment.microsecond) else "%H:%M:%S"
     return moment.strftime(f"%Y-%m-%d {time}")
+
+
+def wall_text(wall: int) -> str:
+    """Write what a local clock shows, in ISO 8601."""
+    return from_us(wall).replace(tzinfo=None).isoformat()
 
 
 def shown_zone(zone: Zone) -> str:

@@ -12,7 +12,7 @@ which is the transition itself for a wall inside a gap, and the first pass for a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple, overload
 from zoneinfo import ZoneInfo
@@ -21,11 +21,14 @@ from mainspring.core.instants import EPOCH, SECOND
 
 __all__ = [
     "DAY",
+    "EPOCH_DAY",
     "MAX_INSTANT",
     "MIN_INSTANT",
     "Segment",
     "Zone",
     "astimezone",
+    "date_of",
+    "day_number",
     "get_localzone",
     "zone_of",
 ]
@@ -33,6 +36,8 @@ __all__ = [
 DAY: Final = 86_400 * SECOND
 MIN_INSTANT: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_INSTANT: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+EPOCH_DAY: Final = EPOCH.toordinal()
 
 _BLOCK_US: Final = 370 * DAY
 _MARGIN_US: Final = 2 * DAY  # an offset is under a day either way, so a clock is never set back by two days
@@ -193,6 +198,16 @@ def zone_of(tz: tzinfo) -> Zone:
                 _unhashable.clear()
             zone = _unhashable[id(tz)] = Zone(tz)
         return zone
+
+
+def day_number(day: date) -> int:
+    """Return the days from 1970 to a date."""
+    return day.toordinal() - EPOCH_DAY
+
+
+def date_of(number: int) -> date:
+    """Return the date that is this many days after 1970, or the nearest that there is."""
+    return date.fromordinal(min(max(number + EPOCH_DAY, 1), date.max.toordinal()))
 
 
 def get_localzone() -> tzinfo:

@@ -13,18 +13,11 @@ from mainspring.app.declaring.task import job_id_of, make_options, reference_of
 from mainspring.app.registry import is_same, is_typed_in
 from mainspring.app.runs import ALIAS
 from mainspring.core.ids import check_id
-from mainspring.core.job import Job
+from mainspring.core.job import Job, declared_values
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.references import module_of
 from mainspring.core.run import Call
-from mainspring.core.schedules.declaration import (
-    SCHEDULE,
-    Difference,
-    declared_values,
-    differences,
-    is_same_trigger,
-    without_start,
-)
+from mainspring.core.schedules.declaration import SCHEDULE, Difference, differences, is_same_trigger, without_start
 from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
 from mainspring.core.validation import POLICY_FIELDS, check_arguments
 from mainspring.errors import ConflictingIdError
@@ -155,6 +148,11 @@ class DeclaredSchedules(JobBook):
             for issue in issues_of(job, self._app_store.clock.now()):
                 lint_log.warning("schedule %r: %s; %s", job.id, issue.text, issue.advice)
 
+    def is_gone(self, job: Job) -> bool:
+        """Return True if code has declared a stored job, and this code does not."""
+        declared = job.declared is not None and not job.id.startswith(self.declared_elsewhere)
+        return declared and job.id not in self._declared
+
     def declared_jobs(self) -> Sequence[Job]:
         """Return the schedules that the code declares, as jobs that are not stored."""
         return [make() for make in self._declared.values()]
@@ -207,11 +205,7 @@ class DeclaredSchedules(JobBook):
             else:
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
-            if (
-                job.declared is not None
-                and not job.id.startswith(self.declared_elsewhere)
-                and job.id not in self._declared
-            ):
+            if self.is_gone(job):
                 if self._declared:  # without it, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
@@ -298,9 +292,7 @@ class DeclaredSchedules(JobBook):
         return module.split(".")[: len(shared)] != shared
 
     def _report_gone(self, done: Reconciliation, remove: bool) -> None:
-        for job in self.list():
-            if job.declared is None or job.id in self._declared or job.id.startswith(self.declared_elsewhere):
-                continue
+        for job in filter(self.is_gone, self.list()):
             task = self._tasks.get(job.id)
             if task is not None and task.name in self._declared and job.id in task.aliases:
                 self.remove(job)

@@ -14,7 +14,7 @@ import msgspec
 from mainspring.app.declaring.habits import TASK_HABITS, attributes_elsewhere, option_hint, unknown_option
 from mainspring.app.declaring.validating import Validator
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, check_patterns, make_admission
-from mainspring.core.ids import check_run_id, check_text
+from mainspring.core.ids import check_name, check_run_id, check_text
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 from mainspring.core.quantities import LONGEST_DELAY_SECONDS
@@ -27,7 +27,7 @@ from mainspring.core.references import (
     ref_to_obj,
 )
 from mainspring.core.run import ON, After, Run
-from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
+from mainspring.core.validation import POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import PackLike
@@ -144,10 +144,7 @@ def _checked(name: str, value: Any) -> Any:
         return check_queue(value)
     if value is None:
         return None
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
-    if len(value) > NAME_CHARS:
-        raise ValueError(f"{name} has {len(value)} characters; at most {NAME_CHARS} are kept")
+    check_name(name, value)
     return check_run_id(value) if name == "id" else check_text(name, value)
 
 

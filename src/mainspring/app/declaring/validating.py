@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.app.declaring.annotations import hints_of
+from mainspring.codec.layouts import is_model
 from mainspring.core.references import get_callable_name, parameters_of
 from mainspring.core.waiting.placeholders import placeholders_in
 from mainspring.errors import ConfigurationError, InvalidArguments
@@ -94,7 +95,7 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
     for name, hint in hints_of(func).items():
         if name not in parameters or hint is Any:
             continue
-        models = any(map(_is_model, _classes(hint)))
+        models = any(map(is_model, _classes(hint)))
         if isinstance(hint, str):
             if validate:
                 raise ConfigurationError(
@@ -117,16 +118,11 @@ def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
     if not isinstance(hint, type) or hint.__module__ == "builtins" or hint in seen:
         return
     seen.add(hint)
-    if _is_model(hint) or issubclass(hint, Enum) or hasattr(hint, "__dataclass_fields__"):
+    if is_model(hint) or issubclass(hint, Enum) or hasattr(hint, "__dataclass_fields__"):
         yield hint
-    if _is_model(hint):
+    if is_model(hint):
         for field in hint.model_fields.values():
             yield from _classes(field.annotation, seen)
-
-
-def _is_model(cls: Any) -> bool:
-    pydantic: Any = sys.modules.get("pydantic")  # the code that made the class has imported it
-    return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 
 def _pydantic_check(hint: Any) -> Check:

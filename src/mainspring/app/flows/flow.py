@@ -15,7 +15,7 @@ from mainspring.app.flows.shapes import all_inline, refuse_options
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
 from mainspring.app.runs import Runs
-from mainspring.core.ids import check_run_id, check_text, pin
+from mainspring.core.ids import check_name, check_run_id, check_text, pin
 from mainspring.core.run import FINAL, UNFINISHED, Call, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.waiting.flows import SIGNAL_QUEUE, SIGNAL_TASK, flow_of, is_helper, part_id
@@ -202,7 +202,7 @@ class Flows:
 
         The name is the id of the flow. A flow with a name that the store knows is not stored again.
         """
-        flow_id = new_run_id() if name is None else check_run_id(_check_name(name))
+        flow_id = new_run_id() if name is None else check_run_id(check_name("the name of a flow", name, 200))
         return Flow(flow_id if shard is None else pin(shard, flow_id), self, named=name is not None)
 
     def get(self, flow_id: str) -> Flow:
@@ -210,14 +210,6 @@ class Flows:
         if not self.runs.count(group=flow_id):
             raise RunNotFound(flow_id, "no run of such a flow is there")
         return Flow(flow_id, self)
-
-
-def _check_name(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"the name of a flow must be a text that is not empty, not {name!r}")
-    if len(name) > 200:
-        raise ValueError(f"the name of a flow has {len(name)} characters; at most 200 are kept")
-    return name
 
 
 def _place(run: Run) -> tuple[int, int, str]:

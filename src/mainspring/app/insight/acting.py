@@ -98,18 +98,9 @@ class Acting:
         self._store().acts([self._act(verb, kind, target, details)])
 
     def _act(self, verb: str, kind: str, target: str, details: dict[str, Any]) -> Act:
-        actor = _actor.get() or _Actor("", "")
-        now = self._now()
-        return Act(
-            id=act_id(now, secrets.token_hex(6)),
-            at=now,
-            verb=verb,
-            kind=kind,
-            target=target,
-            by=_text(actor.by) or _account(),
-            why=_text(actor.why),
-            details=details,
-        )
+        (by, why), now = self.actor(), self._now()
+        act = act_id(now, secrets.token_hex(6))
+        return Act(id=act, at=now, verb=verb, kind=kind, target=target, by=by, why=why, details=details)
 
     def audit(
         self,
@@ -132,9 +123,7 @@ class Acting:
         found = self._store().acts(about=thing, after=None if after is None else after.record, limit=limit)
         zone = self._zone()
         return [
-            AuditEntry(
-                from_us(act.at).astimezone(zone), act.by, act.verb, act.kind, act.target, act.why, act.details, act
-            )
+            AuditEntry(from_us(act.at, zone), act.by, act.verb, act.kind, act.target, act.why, act.details, act)
             for act in found
             if oldest is None or act.at >= oldest
         ]

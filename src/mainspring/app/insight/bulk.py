@@ -247,7 +247,7 @@ class BulkActions:
         threading.Thread(target=work, name="mainspring-bulk", daemon=True).start()
 
     def _local(self, us: int) -> datetime:
-        return from_us(us).astimezone(self._app.timezone)
+        return from_us(us, self._app.timezone)
 
     def _read(self, bulk_id: str) -> Run | None:
         return self._app.store.get_runs([bulk_id])[0]

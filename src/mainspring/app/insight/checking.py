@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.job import Job
 from mainspring.core.references import complaint_about, ref_to_obj
 from mainspring.core.run import HELD_PREFIX, Run, Status
@@ -76,8 +76,7 @@ def _calls(app: Mainspring, jobs: Iterable[Job], runs: Iterable[Run]) -> Iterato
             word = "job" if isinstance(each, Job) else "run"
             complaints.setdefault((name, why), []).append(f"{word} {each.id!r}")
     for (name, why), users in complaints.items():
-        more = f" and {len(users) - EXAMPLES_SHOWN:,} more" if len(users) > EXAMPLES_SHOWN else ""
-        text = f"{name!r} {why}; it is called by {', '.join(users[:EXAMPLES_SHOWN])}{more}"
+        text = f"{name!r} {why}; it is called by {listed(users, EXAMPLES_SHOWN)}"
         gone = why.startswith("cannot be called")
         advice = (
             f"if it was renamed, keep its old name: @app.task(aliases=[{name!r}]){near(name, known)}"
@@ -128,12 +127,9 @@ def _complaint(app: Mainspring, each: Any, look: Callable[[], Any]) -> str:
 
 def _schedules(app: Mainspring, jobs: Iterable[Job]) -> Iterator[Finding]:
     """Name the stored schedules that the code no longer declares: they would go on."""
-    declared = set(app.jobs.declared_ids)
-    for job in jobs:
-        if job.declared is None or job.id in declared or job.id.startswith(app.jobs.declared_elsewhere):
-            continue
+    for job in filter(app.jobs.is_gone, jobs):
         task = app.tasks.get(job.id)
-        if task is not None and job.id in task.aliases and task.name in declared:
+        if task is not None and job.id in task.aliases and task.name in app.jobs.declared_ids:
             continue  # it takes the new name when the app starts
         yield Finding(
             Mark.PROBLEM,

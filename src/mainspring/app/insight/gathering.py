@@ -98,10 +98,6 @@ class Gatherer:
             self._queues = {**declared, **found}
         return self._queues
 
-    def empty_queue(self, name: str) -> QueueFacts:
-        """Return an empty queue."""
-        return QueueFacts(name=name)
-
     def with_acts(self, scene: Scene, kind: str, name: str) -> Scene:
         """Read the acts of people on a thing."""
         return replace(scene, acts=tuple(self.store.acts(about=about(kind, name), limit=ACTS_LOOKED_AT)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.declaring.task import job_id_of
 from mainspring.app.handle import RunHandle
 from mainspring.app.insight.gathering import RUNS_NAMED, Gatherer, KnownFacts, recent_runs
-from mainspring.core.insight.explanation import Explanation, Scene
+from mainspring.core.insight.explanation import Explanation, QueueFacts, Scene
 from mainspring.core.insight.health import JobHealth, health_of, usual_duration
 from mainspring.core.insight.runs import explain_run
 from mainspring.core.insight.story import Episode, story_of
@@ -99,7 +99,7 @@ class Insight:
         scene = gatherer.scene()
         if kind in (None, "queue"):
             served = {queue for node in scene.nodes for queue in node.queues}
-            queue = gatherer.queues().get(name) or (gatherer.empty_queue(name) if name in served else None)
+            queue = gatherer.queues().get(name) or (QueueFacts(name=name) if name in served else None)
             if queue is not None:
                 return explain_queue(queue, gatherer.with_acts(scene, "queue", name) if queue.paused else scene)
         if kind in (None, "node"):
@@ -159,13 +159,8 @@ class Insight:
     def _unknown(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation:
         scene = gatherer.scene()
         jobs, others = gatherer.jobs()
-        known = [
-            *gatherer.queues(),
-            *(job.id for job in jobs),
-            *(each.id for each in others),
-            *(node.name for node in scene.nodes),
-        ]
-        hint = near(name, known)
+        known = [*gatherer.queues(), *(job.id for job in jobs), *(each.id for each in others)]
+        hint = near(name, [*known, *(node.name for node in scene.nodes)])
         return explain_unknown(kind, name, hint if "did you mean" in hint else "", KEEP_SECONDS)
 
     def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:

@@ -94,7 +94,7 @@ class Numbers:
         for name, line in counted.lines.items():
             times = (max(oldest, counted.since + number * counted.step) for number in range(counted.number))
             steps = [(at, each.of("failed")) for at, each in zip(times, line, strict=True) if each.of("failed")]
-            found[name] = [(from_us(at).astimezone(self._app.timezone), number) for at, number in steps]
+            found[name] = [(from_us(at, self._app.timezone), number) for at, number in steps]
         return found
 
     def lost_nodes(self, since: datetime | timedelta = DAY) -> list[LostNode]:
@@ -104,7 +104,7 @@ class Numbers:
         for name, line in counted.lines.items():
             steps = [number for number, each in enumerate(line) if any(each.events)]
             if steps:
-                at = from_us(counted.since + steps[-1] * counted.step).astimezone(self._app.timezone)
+                at = from_us(counted.since + steps[-1] * counted.step, self._app.timezone)
                 found.append(LostNode(name, at, sum(sum(each.events) for each in line)))
         return sorted(found, key=lambda lost: lost.at, reverse=True)
 
@@ -215,7 +215,7 @@ class Numbers:
         return None if usual is None else now + usual * (ahead + 1) // slots
 
     def _moment(self, us: int | None) -> datetime | None:
-        return None if us is None else from_us(us).astimezone(self._app.timezone)
+        return None if us is None else from_us(us, self._app.timezone)
 
     def store_figures(self) -> StoreFigures:
         """Return the size of the store, if it can tell, and how long it takes to answer."""

@@ -90,12 +90,6 @@ class Mover:
         found.ended = self._source.stats(ENDED).matching
         return found
 
-    def check(self, jobs: list[Job]) -> None:
-        """Raise ConflictingIdError if the target has other jobs with the same ids."""
-        taken = self._jobs.taken(jobs)
-        if taken:
-            raise ConflictingIdError(taken[0])
-
     def taken(self, jobs: list[Job]) -> list[str]:
         """Return the ids of jobs that the target has, except for copies of an earlier move."""
         return self._jobs.taken(jobs)
@@ -151,7 +145,8 @@ def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait
     """Move jobs and runs; see `Mainspring.move_to`."""
     mover = Mover(source, target)
     found = mover.look()
-    mover.check(found.jobs)
+    if taken := mover.taken(found.jobs):
+        raise ConflictingIdError(taken[0])
     mover.set_limits()
     jobs, runs = mover.finish()
     moved = Moved(jobs=jobs, runs=runs)

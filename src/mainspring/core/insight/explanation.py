@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.insight.acts import Act
-from mainspring.core.insight.wording import brief, duration, moment
+from mainspring.core.insight.wording import brief, duration, listed, moment
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run
 
@@ -53,9 +53,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         """The subject: the kind and the id, or how many there are and the first of them."""
         if len(self.ids) < 2:
             return f"{self.kind} {self.id!r}"
-        first = ", ".join(repr(each) for each in self.ids[:FIRST_NAMED])
-        more = f" and {len(self.ids) - FIRST_NAMED:,} more" if len(self.ids) > FIRST_NAMED else ""
-        return f"{len(self.ids):,} {self.kind}s, {first}{more}"
+        return f"{len(self.ids):,} {self.kind}s, {listed([repr(each) for each in self.ids], FIRST_NAMED)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

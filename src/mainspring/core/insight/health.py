@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import takewhile
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -52,25 +54,25 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
         return JobHealth(job.id, JobState.PAUSED, "it is paused")
     if not scheduled:
         return JobHealth(job.id, JobState.DOWN, "no living node fires jobs")
-    bad = _leading_failures(ended)
+    bad = list(takewhile(lambda run: run.status in (Status.FAILED, Status.BROKEN), ended))
     if bad:
         return JobHealth(job.id, JobState.DOWN, _failed(bad), bad[-1].finished_at, bad[0].id)
     late_after = _late_after(job, ended)
-    open_fires = [run for run in runs if run.status in UNFINISHED and _due(run) + late_after < now]
+    open_fires = [run for run in runs if run.status in UNFINISHED and run.due_at + late_after < now]
     if not ended and job.late_after is None and job.down_after is None:
         # How long it takes is not known: a first run that goes on is not late.
         open_fires = [run for run in open_fires if run.status in WAITING]
-    waiting = min(open_fires, key=_due, default=None)
+    waiting = min(open_fires, key=attrgetter("due_at"), default=None)
     overdue = job.at if job.at + late_after < now else None
-    if overdue is not None and (waiting is None or overdue < _due(waiting)):
+    if overdue is not None and (waiting is None or overdue < waiting.due_at):
         held = job.overlap != "skip" and any(run.status in UNFINISHED for run in runs)
         return _overdue(job, None, overdue, now, late_after, "waits for an earlier run to end" if held else "")
     if waiting is not None:
-        return _overdue(job, waiting, _due(waiting), now, late_after)
+        return _overdue(job, waiting, waiting.due_at, now, late_after)
     if ended and ended[0].status is Status.MISSED:
         number = "its last fire was" if ended[0].count == 1 else f"its last {ended[0].count:,} fires were"
         why = f"{number} missed: {missed_because(ended[0].reason)}"
-        return JobHealth(job.id, JobState.LATE, why, _due(ended[0]), ended[0].id)
+        return JobHealth(job.id, JobState.LATE, why, ended[0].due_at, ended[0].id)
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
     return JobHealth(job.id, JobState.UP, f"its last fire {ended[0].status}", ended[0].finished_at, ended[0].id)
@@ -128,22 +130,11 @@ def missed_because(reason: str | None) -> str:
     return _MISSED_BECAUSE.get(reason or "", brief(reason or "nobody wrote down why"))
 
 
-def _leading_failures(ended: Sequence[Run]) -> list[Run]:
-    bad: list[Run] = []
-    for run in ended:
-        if run.status not in (Status.FAILED, Status.BROKEN):
-            break
-        bad.append(run)
-    return bad
-
-
 def _failed(bad: Sequence[Run]) -> str:
     last = bad[0]
-    error = (
-        f"{last.errors[-1].type.rpartition('.')[2]}: {brief(last.errors[-1].message)}"
-        if last.errors
-        else brief(last.reason or "?")
-    )
+    error = brief(last.reason or "?")
+    if last.errors:
+        error = f"{last.errors[-1].type.rpartition('.')[2]}: {brief(last.errors[-1].message)}"
     number = "its last fire" if len(bad) == 1 else f"its last {len(bad)} fires"
     return f"{number} failed: {error}" if last.status is Status.FAILED else f"{number} could not be executed: {error}"
 
@@ -154,7 +145,3 @@ def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int, doi
         doing = "has not fired" if run is None else "waits" if run.status in WAITING else "still runs"
     why = f"a fire that was due {duration(now - due)} ago {doing}"
     return JobHealth(job.id, state, why, due, None if run is None else run.id)
-
-
-def _due(run: Run) -> int:
-    return run.run_at if run.fire_time is None else run.fire_time

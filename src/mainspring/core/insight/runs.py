@@ -85,11 +85,8 @@ _Answer = tuple[str, str, tuple[str, ...]]
 def _blocked(run: Run, scene: Scene, before: PredecessorFacts) -> _Answer:
     actions = (f"runs cancel {run.id}",)
     if not run.waits and run.gate is not None:
-        return (
-            "blocked",
-            f"Waits for a slot of {run.gate.removeprefix(KEY_GATE)!r}{_taken(run, before.holders)}.",
-            actions,
-        )
+        slot = f"a slot of {run.gate.removeprefix(KEY_GATE)!r}"
+        return "blocked", f"Waits for {slot}{_taken(run, before.holders)}.", actions
     number = f"{before.waits} of {before.total}" if before.total > 1 else "1 run"
     first = before.first
     if first is None:
@@ -130,11 +127,7 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
         before = str(run.args[0])
         return "waiting", f"Waits for the end of run {before!r}, which is in another shard.", (f"explain {before}",)
     if run.queue == BULK_QUEUE:
-        return (
-            "waiting",
-            "Waits for a process that goes on with it, as any node does.",
-            (),
-        )
+        return "waiting", "Waits for a process that goes on with it, as any node does.", ()
     if run.queue.startswith(HELD_PREFIX):
         return "waiting", "Waits for somebody to give the signal that it stands for.", (f"runs cancel {run.id}",)
     place, serving = place_of_run(run.queue), scene.serving(run.queue)
@@ -225,13 +218,12 @@ def _running(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
         if run.policy.delivery == "at_most_once":
             then = "it will be called failed, since it may run at most once"
         return "running", f"Its node {_node(node, name)} {heard}; {then}.", ("nodes",)
-    began = scene.now if run.started_at is None else run.started_at
-    length = scene.now - began
-    progress = _progress(run)
-    words = f"Runs for {took(length)} on {_node(node, name)}{progress}"
-    if usual is not None and length > 2 * usual and length - usual > SECOND:
-        return "running", f"{words}; it usually takes {took(usual)}.", (f"runs cancel {run.id}",)
-    return "running", f"{words}{'' if usual is None else f'; it usually takes {took(usual)}'}.", ()
+    length = 0 if run.started_at is None else scene.now - run.started_at
+    words = f"Runs for {took(length)} on {_node(node, name)}{_progress(run)}"
+    if usual is None:
+        return "running", f"{words}.", ()
+    long = length > 2 * usual and length - usual > SECOND
+    return "running", f"{words}; it usually takes {took(usual)}.", (f"runs cancel {run.id}",) if long else ()
 
 
 def _node(node: NodeFacts | None, name: str) -> str:
@@ -261,9 +253,8 @@ def _stopped_by(scene: Scene) -> str:
 def _succeeded(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _Answer:
     starts = "" if len(run.starts) <= 1 else f" on start {run.attempt}"
     late = ""
-    due = run.fire_time if run.fire_time is not None else run.run_at
-    if run.started_at is not None and run.started_at - due >= SECOND and not run.earlier_starts:
-        late = f", {duration(run.started_at - due)} after its time"
+    if run.started_at is not None and run.started_at - run.due_at >= SECOND and not run.earlier_starts:
+        late = f", {duration(run.started_at - run.due_at)} after its time"
     length = ""
     if run.started_at is not None and run.finished_at is not None:
         length = f", in {took(run.finished_at - run.started_at)}"
@@ -287,8 +278,7 @@ def _failed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _An
         spent = {1: "Its only retry is", 2: "Both retries are"}.get(retries, f"All {retries:,} retries are")
         return "failed", f"{words} {spent} spent{lost}.", actions
     kind = run.errors[-1].type if run.errors else ""
-    listed = "give_up_on" if kind and any(kind in _names(each) for each in run.policy.give_up_on) else "retry_on"
-    if listed == "give_up_on":
+    if kind and any(kind in _names(each) for each in run.policy.give_up_on):
         return "failed", f"{words} It gave up at once: {kind} is in give_up_on.", actions
     if run.policy.retry_on:
         return "failed", f"{words} It gave up at once: the error is not in retry_on, or is in give_up_on.", actions
@@ -312,13 +302,11 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
     act = scene.act("cancel", "purge")
     if act is not None:
         return "cancelled", f"Cancelled{scene.by(act)}{';' if act.why else ','}{after}.", actions
-    if run.refused is not None and run.reason:
-        when = "" if run.finished_at is None else f", {scene.at(run.finished_at)}"
-        return "cancelled", f"Cancelled{when}: it {brief(run.reason)}.", (f"runs retry {run.refused}",)
     when = "" if run.finished_at is None else f", {scene.at(run.finished_at)}"
+    if run.refused is not None and run.reason:
+        return "cancelled", f"Cancelled{when}: it {brief(run.reason)}.", (f"runs retry {run.refused}",)
     if run.reason == SUPERSEDED:
-        why = "a later fire of its job took its place, since its overlap is cancel_other"
-        return "cancelled", f"Cancelled{when},{after}: {why}.", actions
+        return "cancelled", f"Cancelled{when},{after}: {missed_because(run.reason)}.", actions
     if run.reason and not run.starts:  # its code cannot have raised anything
         return "cancelled", f"Cancelled{when},{after}: {brief(run.reason)}.", actions
     if run.reason:
@@ -327,7 +315,7 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
 
 
 def _missed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _Answer:
-    due = run.run_at if run.fire_time is None else run.fire_time
+    due = run.due_at
     judged = scene.now if run.finished_at is None else run.finished_at
     why = missed_because(run.reason)
     if run.reason == LATE:
@@ -372,7 +360,8 @@ _EXPLAINERS: Final[dict[Status, Callable[[Run, Scene, QueueFacts, int | None], _
 
 def _facts(run: Run, scene: Scene, usual: int | None) -> list[Fact]:
     """Return what the sentence rests on."""
-    facts = [Fact("task", run.call.task_name), Fact(*_kind_of(run.queue))]
+    kind = "executor" if run.queue.startswith(".") else "queue"
+    facts = [Fact("task", run.call.task_name), Fact(kind, run.queue.removeprefix("."), "queue", run.queue)]
     if run.job_id is not None:
         facts.append(Fact("job", run.job_id, "job", run.job_id))
     facts.append(Fact("made", scene.at(run.created_at)))
@@ -388,11 +377,5 @@ def _facts(run: Run, scene: Scene, usual: int | None) -> list[Fact]:
     if usual is not None:
         facts.append(Fact("usually takes", took(usual)))
     if run.retried:
-        act = scene.act("retry")
-        facts.append(Fact("sent back", f"{several(run.retried, 'time')}{scene.by(act)}"))
+        facts.append(Fact("sent back", f"{several(run.retried, 'time')}{scene.by(scene.act('retry'))}"))
     return facts
-
-
-def _kind_of(queue: str) -> tuple[str, str, str, str]:
-    name = queue.removeprefix(".")
-    return ("executor" if queue.startswith(".") else "queue", name, "queue", queue)

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from mainspring.core.insight.runs import place_of_run
 from mainspring.core.insight.wording import brief, several, took
 from mainspring.core.instants import from_us
 from mainspring.core.run import FINAL, Run, Start, Status
@@ -56,12 +57,13 @@ class _Teller:
     def _episode(
         self, kind: str, since: int, until: int | None, text: str, number: int | None = None, node: str | None = None
     ) -> Episode:
-        end = None if until is None else from_us(until).astimezone(self.zone)
-        return Episode(kind, from_us(since).astimezone(self.zone), end, text, number, node)
+        end = None if until is None else from_us(until, self.zone)
+        return Episode(kind, from_us(since, self.zone), end, text, number, node)
 
     def told(self) -> Iterator[Episode]:
         """Yield the waits and the starts in their order."""
         run, number, ready = self.run, 0, self.run.created_at
+        place = place_of_run(run.queue)
         if not run.earlier_starts and run.run_at > ready:  # each later wait has a time of its own
             later = run.run_at <= self.now or run.status in FINAL
             why = f"waited for {several(len(run.after), 'run')}" if run.after else "set for later"
@@ -74,7 +76,7 @@ class _Teller:
                 text = f"{several(start.number - number - 1, 'start')} of which nothing is kept"
                 yield self._episode("gap", ready, began, text)
             else:
-                yield from self.wait(ready, began, f"waited in {_place(run)}")
+                yield from self.wait(ready, began, f"waited in {place}")
             yield self._start(start)
             number, ready = start.number, began if start.ended_at is None else start.ended_at
             if start.run_at is not None:
@@ -85,10 +87,10 @@ class _Teller:
         if run.status is Status.BLOCKED:
             yield from self.wait(ready, None, f"waits for {several(max(1, run.waits), 'run')}")
         elif run.status is Status.PENDING and ready <= self.now:
-            yield from self.wait(ready, None, f"waits in {_place(run)}")
+            yield from self.wait(ready, None, f"waits in {place}")
         elif run.status in FINAL and (not run.starts or run.starts[-1].how not in FINAL):
             end = ready if run.finished_at is None else run.finished_at
-            yield from self.wait(ready, end, f"waited in {_place(run)}")
+            yield from self.wait(ready, end, f"waited in {place}")
             reason = f": {brief(run.reason)}" if run.reason else ""
             yield self._episode("end", end, end, f"{run.status}{reason}")
 
@@ -114,7 +116,3 @@ def story_of(run: Run, now: int, zone: tzinfo) -> tuple[Episode, ...]:
 
 def _length(since: int, until: int | None, now: int) -> str:
     return f", {took(until - since)}" if until is not None else f", {took(now - since)} so far" if now > since else ""
-
-
-def _place(run: Run) -> str:
-    return f"executor {run.queue[1:]!r}" if run.queue.startswith(".") else f"queue {run.queue!r}"

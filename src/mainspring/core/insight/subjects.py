@@ -30,13 +30,6 @@ __all__ = [
 
 QUEUES_NAMED: Final = 12
 """Queues of a node that its sentence names."""
-_HEADS: Final = {
-    JobState.NEW: "New",
-    JobState.PAUSED: "Paused",
-    JobState.UP: "Up",
-    JobState.LATE: "Late",
-    JobState.DOWN: "Down",
-}
 
 
 def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | None = None) -> Explanation:
@@ -47,10 +40,11 @@ def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | 
         why = f"Paused{scene.by(scene.act('pause_job'))}."
         actions = (f"jobs resume {job.id}", f"jobs run {job.id}")
     else:
-        why = shared = f"{_HEADS[health.state]}: {health.why}."
+        head = health.state.capitalize()
+        why = shared = f"{head}: {health.why}."
         if cause is not None:
             told = f"{cause.sentence[0].lower()}{cause.sentence[1:]}"
-            why, shared = f"{why} That run: {told}", f"{_HEADS[health.state]}, each with a run that {told}"
+            why, shared = f"{why} That run: {told}", f"{head}, each with a run that {told}"
             actions = cause.actions
         elif health.state in (JobState.LATE, JobState.DOWN):
             actions = ("nodes", f"worker {scene.app}") if health.run_id is None else (f"explain {health.run_id}",)
@@ -218,14 +212,12 @@ def explain_system(
         shown = (f"explain {run.id}",)
         found.append(Explanation(kind="run", id=run.id, state="broken", sentence=text, actions=shown))
     found = sorted(_once_each_cause(found), key=lambda each: _PRESSING.index(each.state))
-    number = len(found)
     alive = sum(each.state != "silent" for each in nodes)
     facts = (Fact("jobs", f"{len(jobs):,}"), Fact("queues", f"{len(queues):,}"), Fact("nodes", f"{alive:,}"))
     if not found:
         paused = [each.about for each in (*jobs, *queues) if each.state == "paused"]
         counts = f"{several(len(jobs), 'job')}, {several(len(queues), 'queue')}, {several(alive, 'node')}"
-        more = f" and {len(paused) - FIRST_NAMED:,} more" if len(paused) > FIRST_NAMED else ""
-        held = f"; paused: {', '.join(paused[:FIRST_NAMED])}{more}" if paused else ""
+        held = f"; paused: {listed(paused, FIRST_NAMED)}" if paused else ""
         if not alive:
             sentence = f"Nothing waits, but no node is alive to fire or execute anything: {counts}{held}."
             actions: tuple[str, ...] = (f"worker {app}",)
@@ -233,7 +225,7 @@ def explain_system(
         sentence = f"{'Nothing is wrong' if paused else 'All is well'}: {counts}{held}."
         return Explanation(kind="system", id="", state="well", sentence=sentence, facts=facts)
     first = found[0]
-    sentence = f"{several(number, 'thing needs', 'things need')} you, first {first.about}: {first.sentence}"
+    sentence = f"{several(len(found), 'thing needs', 'things need')} you, first {first.about}: {first.sentence}"
     actions = tuple(dict.fromkeys(action for each in found[:3] for action in each.actions[:1]))
     return Explanation(
         kind="system", id="", state="needs you", sentence=sentence, facts=facts, actions=actions, parts=tuple(found)

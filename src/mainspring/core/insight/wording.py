@@ -33,7 +33,7 @@ def took(us: int) -> str:
 
 def moment(us: int, zone: tzinfo, now: int) -> str:
     """Return an instant as people say it: the clock today, the day of a week that is near, else the date."""
-    there, here = from_us(us).astimezone(zone), from_us(now).astimezone(zone)
+    there, here = from_us(us, zone), from_us(now, zone)
     if there.date() == here.date():
         return f"{there:%H:%M:%S %Z}"
     return f"{there:%a %H:%M %Z}" if abs(us - now) < _WEEK else f"{there:%Y-%m-%d %H:%M %Z}"
@@ -59,13 +59,9 @@ def listed(names: Sequence[str], most: int) -> str:
 
 def held_runs(waiting: int, delayed: int) -> str:
     """Return the contents of a queue: `12 runs waiting and 3 for later`; a part that is empty is left out."""
-    if not delayed:
-        return f"{several(waiting, 'run')} waiting"
-    return (
-        f"{several(waiting, 'run')} waiting and {delayed:,} for later"
-        if waiting
-        else several(delayed, "run") + " for later"
-    )
+    if not waiting and delayed:
+        return f"{several(delayed, 'run')} for later"
+    return f"{several(waiting, 'run')} waiting{f' and {delayed:,} for later' if delayed else ''}"
 
 
 def brief(text: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import tzinfo
+from itertools import islice
 from typing import Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.schedules.upcoming import fires_from
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.clock_notes import ClockNote, clock_note
 from mainspring.triggers.zones import zone_of
@@ -38,12 +40,10 @@ def notes_between(
         return
     for change in changes_between(trigger.timezone, since, until):
         # An interval of a day or a week moves with its first fire after the change, however long after that is.
+        first, end = trigger.first_fire(max(since, change - AROUND_US)), min(until, change + AROUND_US + DAY_US)
         previous = None
-        fire = trigger.first_fire(max(since, change - AROUND_US))
-        for _ in range(most):
-            if fire is None or fire > min(until, change + AROUND_US + DAY_US):
-                break
+        for fire in islice(fires_from(trigger, first, end + 1), most):
             note = clock_note(trigger, fire, previous)
             if note is not None:
                 yield fire, note
-            previous, fire = fire, trigger.next_fire(fire, fire)
+            previous = fire

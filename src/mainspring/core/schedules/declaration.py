@@ -11,7 +11,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["SCHEDULE", "Difference", "declared_values", "differences", "is_same_trigger", "without_start"]
+__all__ = ["SCHEDULE", "Difference", "differences", "is_same_trigger", "without_start"]
 
 SCHEDULE: Final = "schedule"
 """The field of a difference that is the whole schedule: it is only in the code, or only in the store."""
@@ -30,11 +30,6 @@ class Difference(NamedTuple):
     store: Any
     by: str | None = None
     at: datetime | None = None
-
-
-def declared_values(job: Job) -> dict[str, Any]:
-    """Return how a stored job was declared: as it is, but for what was changed by hand since."""
-    return {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
 
 
 def differences(job: Job, declared: Mapping[str, Any]) -> Iterator[Difference]:

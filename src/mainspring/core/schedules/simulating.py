@@ -15,6 +15,7 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import CATCH_UP_FIRES
 from mainspring.core.schedules.clock_changes import notes_between
+from mainspring.core.schedules.upcoming import fires_from, first_fire
 
 __all__ = ["BusyMinute", "JobForecast", "Oddity", "Overlap", "Simulation", "simulate"]
 
@@ -110,7 +111,8 @@ def simulate(
     forecasts, overlaps, oddities, placed = [], [], list[Oddity](), dict[str, list[int]]()
     for job in sorted(jobs, key=lambda job: job.id):
         shown = job.trigger.timezone or zone
-        fires = [] if job.id in paused else list(islice(_fires(job, since, until), MOST_FIRES))
+        ahead = () if job.id in paused else fires_from(job.trigger, first_fire(job, since), until)
+        fires = list(islice(ahead, MOST_FIRES))
         usual = usual_seconds.get(job.id)
         forecasts.append(_forecast(job, fires, since, until, shown, usual, job.id in paused))
         placed[job.id] = fires
@@ -129,15 +131,6 @@ def simulate(
         busiest=tuple(_busiest(placed, zone)),
         most_at_once=_most_at_once(placed, usual_seconds),
     )
-
-
-def _fires(job: Job, since: int, until: int) -> Iterator[int]:
-    trigger = job.trigger
-    stored = job.at is not None and job.nominal is not None and job.nominal >= since
-    at = job.nominal if stored else trigger.first_fire(since)
-    while at is not None and at < until:
-        yield at
-        at = trigger.next_fire(at, at)
 
 
 def _forecast(

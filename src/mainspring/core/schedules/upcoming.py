@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
 from mainspring.core.instants import SECOND, from_us
@@ -16,7 +17,18 @@ from mainspring.core.job import Job
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.clock_notes import ClockNote, fire_note
 
-__all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "next_fires", "past_fires", "preview"]
+__all__ = [
+    "MOST_STEPS",
+    "Fire",
+    "LoadStep",
+    "expected_load",
+    "fires_between",
+    "fires_from",
+    "first_fire",
+    "next_fires",
+    "past_fires",
+    "preview",
+]
 
 MOST_STEPS: Final = 10_000
 """Compute the load of at most this many steps."""
@@ -40,24 +52,29 @@ class LoadStep(NamedTuple):
     busy: float
 
 
-def next_fires(job: Job, now: int) -> Iterator[int]:
-    """Yield the fires of a job, before jitter; those of a paused job as if it were resumed now."""
-    trigger = job.trigger
-    at = job.nominal if job.at is not None else trigger.next_fire(None, now)
-    while at is not None:
+def fires_from(trigger: BaseTrigger, at: int | None, until: float = inf) -> Iterator[int]:
+    """Yield a fire of a trigger and those after it, as long as they are before `until`."""
+    while at is not None and at < until:
         yield at
         at = trigger.next_fire(at, at)
 
 
+def first_fire(job: Job, since: int) -> int | None:
+    """Return the first fire of a job from an instant on: the stored one, or else the trigger's."""
+    stored = job.at is not None and job.nominal is not None and job.nominal >= since
+    return job.nominal if stored else job.trigger.first_fire(since)
+
+
+def next_fires(job: Job, now: int) -> Iterator[int]:
+    """Yield the fires of a job, before jitter; those of a paused job as if it were resumed now."""
+    return fires_from(job.trigger, job.nominal if job.at is not None else job.trigger.next_fire(None, now))
+
+
 def past_fires(trigger: BaseTrigger, since: int, until: int, most: int) -> list[int]:
     """Return the fires of a trigger between two instants; raise ValueError if there are more than `most`."""
-    found: list[int] = []
-    at = trigger.first_fire(since)
-    while at is not None and at <= until:
-        if len(found) == most:
-            raise ValueError(f"there are more than {most:,} fires between those times; take a shorter time")
-        found.append(at)
-        at = trigger.next_fire(at, at)
+    found = list(islice(fires_from(trigger, trigger.first_fire(since), until + 1), most + 1))
+    if len(found) > most:
+        raise ValueError(f"there are more than {most:,} fires between those times; take a shorter time")
     return found
 
 
@@ -76,11 +93,10 @@ def fires_between(jobs: Iterable[Job], since: int, until: int, limit: int, zone:
 
 def _within(job: Job, since: int, until: int) -> Iterator[tuple[int, Job, int | None]]:
     """Yield the fires of a job between two instants, each with the job and the fire before it."""
-    trigger, previous = job.trigger, None
-    at = job.nominal if job.nominal is not None and job.nominal >= since else trigger.first_fire(since)
-    while at is not None and at <= until:
+    previous = None
+    for at in fires_from(job.trigger, first_fire(job, since), until + 1):
         yield at, job, previous
-        previous, at = at, trigger.next_fire(at, at)
+        previous = at
 
 
 def _fire(at: int, job: Job, previous: int | None, zone: tzinfo) -> Fire:
@@ -110,7 +126,7 @@ def _counted(job: Job, since: int, until: int, step: int) -> Iterator[tuple[int,
 
     A job that fires every second has 86,400 fires in a day. In a step with very many, the first ones stand for all.
     """
-    at = job.nominal if job.nominal is not None and job.nominal >= since else job.trigger.first_fire(since)
+    at = first_fire(job, since)
     while at is not None and at < until:
         first, number, end = at, 1, min(until, at - (at - since) % step + step)
         yield at, 1

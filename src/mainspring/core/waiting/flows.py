@@ -76,24 +76,12 @@ def is_helper(run: Run) -> bool:
 
 def guarded(flow_id: str, runs: Sequence[Run], now: int) -> list[Run]:
     """Return the runs of a flow behind its marker, which comes first."""
-    call = Call(MARKER_TASK, name="start of a flow")
-    marker = Run(
-        id=marker_id(flow_id),
-        call=call,
-        queue=MARKER_QUEUE,
-        group=flow_id,
-        policy=_UNKEPT,
-        created_at=now,
-        run_at=now,
-    )
-    inside = {run.id for run in runs}
-    start = After(marker.id)
-    return [marker, *(run if _is_behind(run, inside) else _after(run, (*run.after, start)) for run in runs)]
-
-
-def _is_behind(run: Run, inside: set[str]) -> bool:
-    """Return True if a run comes after another run of its flow, and so after the marker."""
-    return any(edge.id in inside for edge in run.after)
+    inside, start, call = {run.id for run in runs}, marker_id(flow_id), Call(MARKER_TASK, name="start of a flow")
+    found = [Run(start, call, queue=MARKER_QUEUE, group=flow_id, policy=_UNKEPT, created_at=now, run_at=now)]
+    for run in runs:  # one that comes after another run of the flow comes after the marker, too
+        behind = any(edge.id in inside for edge in run.after)
+        found.append(run if behind else _after(run, (*run.after, After(start))))
+    return found
 
 
 def _after(run: Run, after: Iterable[After]) -> Run:

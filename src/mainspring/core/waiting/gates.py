@@ -85,15 +85,11 @@ def make_limit(limit: int | None, rate: str | None, burst: int | None = None) ->
 
     `rate` is a number of starts in a period: `10/s`, `100/m`, `5000/h`, `3/10s`. `burst` of them may start together.
     """
-    if limit is None and rate is None:
-        if burst is not None:
-            raise ValueError("burst says how many starts of a rate may come together; give a rate, too: rate='100/m'")
-        return None
     at_once = None if limit is None else check_count("limit", limit, least=1, most=MOST_AT_ONCE)
     if rate is None:
         if burst is not None:
             raise ValueError("burst says how many starts of a rate may come together; give a rate, too: rate='100/m'")
-        return Limit(at_once)
+        return None if at_once is None else Limit(at_once)
     found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
     number = int(found[1]) if found else 0
     period = float(found[2] or 1) * _PERIOD_SECONDS[found[3][0]] if found else 0.0

@@ -33,14 +33,8 @@ class CronFieldError(ValueError):
 
     def __init__(self, field: str, reason: str, text: str, start: int, end: int, crontab: bool = False) -> None:
         super().__init__(field, reason, text, start, end, crontab)
-        self.field, self.reason, self.text, self.start, self.end, self.crontab = (
-            field,
-            reason,
-            text,
-            start,
-            end,
-            crontab,
-        )
+        self.field, self.reason, self.text = field, reason, text
+        self.start, self.end, self.crontab = start, end, crontab
 
     def __str__(self) -> str:
         if self.crontab:

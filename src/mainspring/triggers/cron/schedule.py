@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Final
 
 from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, parse_field
+from mainspring.triggers.zones import EPOCH_DAY
 
 __all__ = ["Calendar", "CronSchedule", "compile_schedule"]
 
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_LAST_DAY: Final = date.max.toordinal() - _EPOCH_DAY
+_LAST_DAY: Final = date.max.toordinal() - EPOCH_DAY
 _FIRST_YEAR: Final = 1970
 _ALL_YEARS: Final = (1 << 10_000 - _FIRST_YEAR) - 1
 _NO_DAYS: Final = (0,) * 13
@@ -71,7 +71,7 @@ class Calendar:
             year += 1 + _lowest(ahead)
             days = self.days(year)
             month = _lowest(days[0])
-        return date(year, month, _lowest(days[month])).toordinal() - _EPOCH_DAY
+        return date(year, month, _lowest(days[month])).toordinal() - EPOCH_DAY
 
     def years(self) -> int:
         """Return the years in which any day matches, as bits from 1970: 0 for 30 February."""
@@ -86,7 +86,7 @@ class Calendar:
 
     def count(self, low: int, high: int) -> int:
         """Count the matching days of `low <= day < high`, days counted from 1970."""
-        first, last = date.fromordinal(low + _EPOCH_DAY), date.fromordinal(high - 1 + _EPOCH_DAY)
+        first, last = date.fromordinal(low + EPOCH_DAY), date.fromordinal(high - 1 + EPOCH_DAY)
         total = self._before(last, 1) - self._before(first, 0)
         for year in range(first.year, last.year):
             total += sum(map(int.bit_count, self.days(year)[1:]))
@@ -204,7 +204,7 @@ class CronSchedule:
 
     def _month_of(self, day: int) -> tuple[int, int, int, int, int]:
         """Return the month of a day: its first day, the one after its last, its matching days from bit 0, its date."""
-        today = date.fromordinal(day + _EPOCH_DAY)
+        today = date.fromordinal(day + EPOCH_DAY)
         year, month, first = today.year, today.month, day - today.day + 1
         end = first + _LENGTHS[_KIND[year % 400]][month]
         return first, end, self.calendar.days(year)[month] >> 1, year, month
@@ -241,7 +241,7 @@ class CronSchedule:
         return total
 
     def _matches(self, day: int) -> int:
-        today = date.fromordinal(day + _EPOCH_DAY)
+        today = date.fromordinal(day + EPOCH_DAY)
         return self.calendar.days(today.year)[today.month] >> today.day & 1
 
     def _before(self, time: int) -> int:

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from mainspring.core.instants import to_us
-from mainspring.triggers.exclusions.rules import Exclusions, day_number, wall_of
-from mainspring.triggers.zones import astimezone
+from mainspring.triggers.exclusions.rules import Exclusions, wall_of
+from mainspring.triggers.zones import astimezone, day_number
 
 __all__ = ["events_of"]
 
@@ -39,22 +39,20 @@ Event = dict[str, list[_Property]]
 
 def events_of(text: str) -> Exclusions:
     """Return the times of all events; raise ValueError for what is not supported."""
-    parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
+    found: list[Exclusions] = []
     number = 0
     for number, event in enumerate(_events(text), 1):
         status = event.get("STATUS")
         if status and status[0].value.upper() == "CANCELLED":
             continue
         try:
-            found = _times(event)
+            found.append(_times(event))
         except ValueError as error:
             title = event.get("SUMMARY") or event.get("UID")
             raise ValueError(f"event {title[0].value if title else number!r}: {error}") from error
-        for part, more in zip(parts, found.parts(), strict=True):
-            part += more
     if not number:
         raise ValueError("there is no event (VEVENT) in it")
-    return Exclusions(*parts)
+    return Exclusions.together(found)
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------
@@ -115,7 +113,8 @@ def _times(event: Event) -> Exclusions:
         not parts.keys() & {"COUNT", "UNTIL", "BYMONTH", "BYMONTHDAY", "BYDAY"} and parts.get("INTERVAL", "1") == "1"
     )
     if endless and not left_out and not isinstance(start, datetime) and length <= _LONGEST_YEARLY:
-        return Exclusions(yearly=[(day.month, day.day) for day in _days(start, length)])
+        days = (start + timedelta(days=number) for number in range(length.days))
+        return Exclusions(yearly=[(day.month, day.day) for day in days])
     dates = [day for day in _yearly(start, parts) if day not in left_out]
     at = [day if not isinstance(start, datetime) else datetime.combine(day, start.timetz()) for day in dates]
     return _exclusions(at, length)
@@ -131,11 +130,6 @@ def _exclusions(starts: list[date], length: timedelta) -> Exclusions:
         else:
             spans.append((to_us(start), to_us(start) + length // timedelta(microseconds=1)))
     return Exclusions(days=days, walls=walls, spans=spans)
-
-
-def _days(start: date, length: timedelta) -> Iterator[date]:
-    for number in range(length.days):
-        yield start + timedelta(days=number)
 
 
 def _as_date(moment: date) -> date:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time
+from itertools import islice
 from os import PathLike
 from typing import Any, Final
 
 from mainspring.core.instants import to_us
 from mainspring.errors import near
-from mainspring.triggers.exclusions.rules import MOST_EXCLUSIONS, Exclusions, Stretch, day_number, wall_of
+from mainspring.triggers.exclusions.rules import MOST_EXCLUSIONS, Exclusions, Stretch, wall_of
+from mainspring.triggers.zones import day_number
 
 __all__ = ["exclusions_of"]
 
@@ -51,13 +53,10 @@ def exclusions_of(given: Any, read_file: FileReader) -> Exclusions:
 
 
 def _together(items: Iterable[Any], read_file: FileReader) -> Exclusions:
-    parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
-    for number, item in enumerate(items):
-        if number >= MOST_EXCLUSIONS:
-            raise ValueError(f"exclude takes at most {MOST_EXCLUSIONS:,} dates and times")
-        for part, more in zip(parts, exclusions_of(item, read_file).parts(), strict=True):
-            part += more
-    return Exclusions(*parts)
+    some = list(islice(items, MOST_EXCLUSIONS + 1))
+    if len(some) > MOST_EXCLUSIONS:
+        raise ValueError(f"exclude takes at most {MOST_EXCLUSIONS:,} dates and times")
+    return Exclusions.together(exclusions_of(item, read_file) for item in some)
 
 
 def _days(first: date, last: date) -> Stretch:

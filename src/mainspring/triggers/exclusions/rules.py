@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Any, Final, Self
 
-from mainspring.core.instants import EPOCH, SECOND
-from mainspring.triggers.zones import DAY, MAX_INSTANT, MIN_INSTANT, Zone
+from mainspring.core.instants import SECOND, to_us
+from mainspring.triggers.words import wall_text
+from mainspring.triggers.zones import DAY, MAX_INSTANT, MIN_INSTANT, Zone, date_of, day_number
 
-__all__ = ["MOST_EXCLUSIONS", "WEEK_SECONDS", "Exclusions", "Stretch"]
+__all__ = ["MOST_EXCLUSIONS", "Exclusions", "Stretch", "wall_of"]
 
 MOST_EXCLUSIONS: Final = 10_000
 """Dates, spans and windows that one job may exclude."""
 WEEK_SECONDS: Final = 7 * 86_400
 _WEEK: Final = WEEK_SECONDS * SECOND
 _MONDAY: Final = 3 * DAY  # 1 January 1970 was a Thursday
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MOST_STEPS: Final = 10_000
 """Exclusions without a gap between them that one search passes over."""
 _LEAP_CYCLE: Final = 9
@@ -62,8 +63,10 @@ class Exclusions:
     def __bool__(self) -> bool:
         return bool(self.weekly or self.yearly or self._by_wall or self.spans)
 
-    def __or__(self, other: Exclusions) -> Exclusions:
-        return Exclusions(*([*mine, *theirs] for mine, theirs in zip(self.parts(), other.parts(), strict=True)))
+    @classmethod
+    def together(cls, found: Iterable[Exclusions]) -> Self:
+        """Return all that any of these exclude."""
+        return cls(*map(chain.from_iterable, zip(*(each.parts() for each in found), strict=True)))
 
     def parts(self) -> tuple[Sequence[tuple[int, int]], ...]:
         """Return the five kinds."""
@@ -120,18 +123,18 @@ class Exclusions:
             found = max(found, wall if end is None else wall + end - place)
         if self.yearly:
             day = wall // DAY
-            shown = _date(day)
+            shown = date_of(day)
             if (shown.month, shown.day) in self.yearly:
                 found = max(found, (day + 1) * DAY)
         return None if found == wall else found
 
     def _next_yearly(self, day: int) -> int:
         """Return the next day after this one that is excluded every year."""
-        year = _date(day).year
+        year = date_of(day).year
         for number in range(year, min(year + _LEAP_CYCLE, date.max.year + 1)):
             for month, of_month in self.yearly:
                 try:
-                    found = date(number, month, of_month).toordinal() - _EPOCH_DAY
+                    found = day_number(date(number, month, of_month))
                 except ValueError:  # 29 February
                     continue
                 if found > day:
@@ -141,7 +144,7 @@ class Exclusions:
     def last_date(self) -> date | None:
         """Return the last date of those that do not come again, if there are any."""
         ends = [(after - 1) for _, after in self.days] + [(end - 1) // DAY for _, end in (*self.walls, *self.spans)]
-        return _date(max(ends)) if ends else None
+        return date_of(max(ends)) if ends else None
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -150,8 +153,8 @@ class Exclusions:
         data = {
             "weekly": [list(stretch) for stretch in self.weekly],
             "yearly": [f"{month:02}-{day:02}" for month, day in self.yearly],
-            "days": [[_date(first).isoformat(), _date(after - 1).isoformat()] for first, after in self.days],
-            "walls": [[_wall_text(start), _wall_text(end)] for start, end in self.walls],
+            "days": [[date_of(first).isoformat(), date_of(after - 1).isoformat()] for first, after in self.days],
+            "walls": [[wall_text(start), wall_text(end)] for start, end in self.walls],
             "spans": [list(stretch) for stretch in self.spans],
         }
         return {kind: items for kind, items in data.items() if items}
@@ -230,22 +233,9 @@ def _end_of(stretches: Sequence[Stretch], at: int) -> int | None:
     return stretches[place][1] if place >= 0 and at < stretches[place][1] else None
 
 
-def _date(day: int) -> date:
-    return date.fromordinal(min(max(day + _EPOCH_DAY, 1), date.max.toordinal()))
-
-
-def day_number(day: date) -> int:
-    """Return the days from 1970 to a date."""
-    return day.toordinal() - _EPOCH_DAY
-
-
 def wall_of(moment: datetime) -> int:
     """Return what a local clock shows, in microseconds."""
-    return (moment.replace(tzinfo=EPOCH.tzinfo) - EPOCH) // timedelta(microseconds=1)
-
-
-def _wall_text(wall: int) -> str:
-    return (EPOCH + timedelta(microseconds=wall)).replace(tzinfo=None).isoformat()
+    return to_us(moment.replace(tzinfo=UTC))
 
 
 def _month_day(text: str) -> tuple[int, int]:

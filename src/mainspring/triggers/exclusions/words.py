@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Final
 
-from mainspring.core.instants import EPOCH
-from mainspring.triggers.words import join
-from mainspring.triggers.zones import DAY
+from mainspring.core.instants import from_us
+from mainspring.triggers.words import join, wall_text
+from mainspring.triggers.zones import date_of
 
 if TYPE_CHECKING:
     from mainspring.triggers.exclusions.rules import Exclusions
@@ -36,9 +36,9 @@ def texts(exclusions: Exclusions) -> list[str]:
         found.append(f"{','.join(_SHORT[day].lower() for day in days)} {_clock(begin)}-{_clock(end)}")
     found += [f"{month:02}-{day:02}" for month, day in exclusions.yearly]
     for first, after in exclusions.days:
-        found.append(f"{_day(first)}" if after == first + 1 else f"{_day(first)}..{_day(after - 1)}")
-    found += [f"{_iso(start)}..{_iso(end)}" for start, end in exclusions.walls]
-    return found + [f"{_iso(start)}+00:00..{_iso(end)}+00:00" for start, end in exclusions.spans]
+        found.append(f"{date_of(first)}" if after == first + 1 else f"{date_of(first)}..{date_of(after - 1)}")
+    found += [f"{wall_text(start)}..{wall_text(end)}" for start, end in exclusions.walls]
+    return found + [f"{wall_text(start)}+00:00..{wall_text(end)}+00:00" for start, end in exclusions.spans]
 
 
 def _week(exclusions: Exclusions) -> tuple[set[int], dict[tuple[int, int], list[int]]]:
@@ -99,7 +99,7 @@ def _yearly(exclusions: Exclusions) -> list[str]:
 
 
 def _dates(exclusions: Exclusions) -> list[str]:
-    days = [(_day(first), _day(after - 1)) for first, after in exclusions.days]
+    days = [(date_of(first), date_of(after - 1)) for first, after in exclusions.days]
     if len(days) > _MOST_SHOWN:
         number = sum(after - first for first, after in exclusions.days)
         return [f"{number:,} dates from {days[0][0]} to {days[-1][1]}"]
@@ -117,13 +117,5 @@ def _spans(exclusions: Exclusions) -> list[str]:
     return words
 
 
-def _day(number: int) -> date:
-    return (EPOCH + timedelta(microseconds=number * DAY)).date()
-
-
-def _iso(us: int) -> str:
-    return (EPOCH + timedelta(microseconds=us)).replace(tzinfo=None).isoformat()
-
-
 def _moment(us: int) -> str:
-    return f"{(EPOCH + timedelta(microseconds=us)).astimezone(UTC):%Y-%m-%d %H:%M}"
+    return f"{from_us(us):%Y-%m-%d %H:%M}"
