@@ -40,6 +40,13 @@ class SharedFacts:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reading one fact may need another
         self._known: dict[str, Any] = {}
+        self._begun_at: int | None = None
+
+    def begin(self, now: int) -> int:
+        """Return the store's time before anything was read; whoever is about to read says what time it is."""
+        with self._lock:
+            self._begun_at = now if self._begun_at is None else min(now, self._begun_at)
+            return self._begun_at
 
     def once(self, name: str, read: Callable[[], T]) -> T:
         """Return what `read` said first; whoever asks meanwhile waits for it."""
