@@ -30,7 +30,8 @@ def our_locks() -> list[Any]:
     awaited = {*map(id, forks._turns), id(forks.readers._changed)}
     found: dict[int, Any] = {}
     for owner in gc.get_objects():
-        kind = type(owner)  # not `isinstance`: a lazy object of another package would come to life
+        # Not `isinstance`: a lazy object of another package would come to life, and an error of a test may resist.
+        kind = type(owner)
         try:
             place = owner if issubclass(kind, type) else kind
             module = owner.get("__name__") if kind is dict else place.__module__
@@ -45,7 +46,7 @@ def our_locks() -> list[Any]:
             values = [getattr(each, "lock", None) for each in vars(owner).values()]
         else:
             values = list((getattr(owner, "__dict__", None) or {}).values())
-        found |= {id(each): each for each in values if isinstance(each, LOCKS) and id(each) not in awaited}
+        found |= {id(each): each for each in values if issubclass(type(each), LOCKS) and id(each) not in awaited}
     return list(found.values())
 
 

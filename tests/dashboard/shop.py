@@ -65,12 +65,11 @@ def _copy(name: str) -> Any:
 
 def seed(app: Mainspring) -> None:
     """Write a day of work into the shop's store."""
-    chance = random.Random(7)
     app.reconcile()
     now = app.now()
     jobs = {job.id: job for job in app.jobs()}
-    runs = [run for job_id, _, _, usual in JOBS for run in _past(jobs[job_id], usual, now, chance)]
-    runs += _loose(now, chance)
+    runs = [run for job_id, _, _, usual in JOBS for run in _past(jobs[job_id], usual, now)]
+    runs += _loose(now)
     for start in range(0, len(runs), 500):
         _store(app, runs[start : start + 500])
     app.store.extend([Beat(each[0], "t") for each in _RUNNING], 86_400.0)
@@ -127,8 +126,9 @@ def counted(runs: list[Run]) -> list[Tally]:
     return sums.take()
 
 
-def _past(job: Job, usual: float, now: int, chance: random.Random) -> Iterator[Run]:
+def _past(job: Job, usual: float, now: int) -> Iterator[Run]:
     """Make the runs that a job has left behind."""
+    chance = random.Random(job.id)  # how often the other jobs have fired by this hour changes nothing here
     if job.id == "sitemap":  # it is new
         return
     fires: list[int] = []
@@ -209,14 +209,15 @@ def _with(run: Run, **changes: Any) -> Run:
     return msgspec.structs.replace(run, **changes)
 
 
-def _loose(now: int, chance: random.Random) -> list[Run]:
-    """Make the runs that no job fired."""
+def _loose(now: int) -> list[Run]:
+    """Make the runs that no job fired: the same at any hour, and none that left the growing queue lately."""
+    chance = random.Random(7)
     found: list[Run] = []
     for number in range(300):
-        made = now - int(chance.uniform(30, 86_000) * SECOND)
+        bad = number % 40 == 0
+        made = now - int(chance.uniform(3_600 if bad else 30, 86_000) * SECOND)
         took = int(chance.uniform(0.1, 2.5) * SECOND)
         order = {"order": 104_000 + number, "api_key": "sk_live_hidden"}
-        bad = number % 40 == 0
         error = Error("PIL.UnidentifiedImageError", "cannot identify image file", _THUMB_TRACE, made + took, 1)
         found.append(
             Run(

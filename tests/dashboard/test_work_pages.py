@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.run import Status
 from mainspring.dashboard import DashboardApp
+from mainspring.dashboard.memo import remembered_soon
 from tests.dashboard.client import Client
 from tests.dashboard.story import EVIL, LIMIT, Story, make_story
 
@@ -36,6 +38,27 @@ def app(tmp_path: Path) -> Iterator[Mainspring]:
     app = Mainspring(f"sqlite:///{tmp_path}/jobs.db", secret_key="k" * 32, timezone="UTC")
     yield app
     app.close()
+
+
+def test_an_app_is_closed_when_the_dashboard_reads_no_more(app: Mainspring) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def read() -> int:
+        began.set()
+        assert go_on.wait(LIMIT)
+        return app.count()  # this would open a closed store, for nobody to close it again
+
+    assert remembered_soon(app, "number", 60.0, read, patience=0.0) is None
+    assert began.wait(LIMIT)
+    closing = threading.Thread(target=app.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(LIMIT)
+    assert not closing.is_alive()
+    assert remembered_soon(app, "number", 60.0, read) == 0
+    assert app.store._opened is None  # type: ignore[attr-defined]
 
 
 def pages(story: Story) -> list[str]:

@@ -210,6 +210,23 @@ def test_which_tests_failed_last_is_read_from_the_cache_of_pytest(
     assert run.last_failed(tmp_path / "lastfailed") == failed
 
 
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_an_error_before_or_after_a_test_counts_as_its_failure(processes: str, tmp_path: Path) -> None:
+    """So `--again` runs that test again, too."""
+    (tmp_path / "pytest.ini").touch()
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\ndef early(): assert False\n"
+        "@pytest.fixture\ndef late():\n    yield\n    assert False\n"
+        "def test_early(early): ...\ndef test_late(late): ...\ndef test_good(): ...\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-pxdist.plugin", "-n", processes]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    cache = tmp_path / run.LAST_FAILED.relative_to(run.ROOT)
+    assert run.last_failed(cache) == ["test_it.py::test_early", "test_it.py::test_late"]
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

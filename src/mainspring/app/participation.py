@@ -151,6 +151,8 @@ class Participation:
         self._leave()
         if not inside:
             self._lifespan.close()
+            for finish in self._app_store.before_closing:
+                finish()
         if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
             self._app_store.hand_over_sums()
             hub.dismiss(self._app_store.opened)

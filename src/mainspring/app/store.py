@@ -96,6 +96,8 @@ class AppStore:
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
+        self.before_closing: list[Callable[[], object]] = []
+        """Called before the store is closed: whatever reads in the background would open it again."""
         self.opened_by_import = False
         """Whether the store was opened while a worker or child process only imported the app's module."""
         self.link: StoreLink | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -267,6 +268,7 @@ class DashboardApp:
 
     async def _stream(self, request: Request, key: ViewKey) -> AsyncIterator[str]:
         known: dict[str, str] = {}
+        page = _read_at(request)
         self._streams += 1
         try:
             yield "retry: 1000\n\n"
@@ -274,7 +276,7 @@ class DashboardApp:
                 who = self._who(request)
                 if who is None or who.role != key.role:  # the role was changed, or the session is over
                     break
-                if state is None:
+                if state is None or state.is_older_than(page):
                     yield ": still here\n\n"
                     continue
                 yield f"data: {json.dumps(self._changes(request, state, known))}\n\n"
@@ -291,7 +293,13 @@ class DashboardApp:
             name: {"hash": each.hash, "html": each.html.replace(self._visitors.placeholder, token)}
             for name, each in changed.items()
         }
-        return {"now": state.now, "needs": state.needs, "problem": state.problem, "regions": regions}
+        return {
+            "now": state.now,
+            "read_at": state.read_at,
+            "needs": state.needs,
+            "problem": state.problem,
+            "regions": regions,
+        }
 
     async def _regions(self, request: Request) -> Response:
         """Answer a browser that asks for updates instead of being told."""
@@ -301,7 +309,8 @@ class DashboardApp:
         key = self._key(request, who.role, own_path(request.query_params.get("view", "/")))
         state = await asyncio.to_thread(self._builder.shared, key)
         tag = '"' + "-".join(region.hash for region in state.regions.values()) + '"'
-        if request.headers.get("if-none-match") == tag and not state.problem:
+        known = request.headers.get("if-none-match") == tag
+        if (known and not state.problem) or state.is_older_than(_read_at(request)):
             return Response(status_code=304, headers={"etag": tag})
         return JSONResponse(self._changes(request, state, {}), headers={"etag": tag})
 
@@ -336,6 +345,12 @@ class DashboardApp:
 
 def _root(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _read_at(request: Request) -> int:
+    """Return the store's time when the page that asks for updates was read; 0 if it does not say so."""
+    told = request.query_params.get("read_at", "")
+    return int(told) if re.fullmatch(r"[0-9]{1,18}", told) else 0
 
 
 def _is_phone(request: Request) -> bool:

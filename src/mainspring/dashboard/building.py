@@ -195,10 +195,12 @@ class Builder:
         """Render the regions of a view that somebody watches."""
         try:
             page, params = self.find(urlsplit(key.here).path)
-            view = self._view(key, page, params, facts=self._shared_facts())
+            facts = self._shared_facts()
+            view = self._view(key, page, params, facts=facts)
+            read_at = facts.begin(view.now)
             regions: dict[str, RenderedRegion] = self._renderer.regions(view, page.read(view))
             regions["nav"] = self._renderer.nav(view, self._nav)
-            return LiveState(regions, view.now, needs=view.summary.needs)
+            return LiveState(regions, view.now, needs=view.summary.needs, read_at=read_at)
         except Exception as error:
             return LiveState({}, 0, self._told(error)[2].sentence)
 

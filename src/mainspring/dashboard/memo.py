@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -26,11 +28,15 @@ MOST_ANSWERS: Final = 200
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 0.08
 """Wait this long for what is not the point of a page."""
+CLOSING_SECONDS: Final = 30.0
+"""An app that is closed waits this long for reads that go on: they would open its store again."""
 
 _lock = free_in_children(threading.Lock())
 _readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
-_going: dict[tuple[int, Hashable], Future[Any]] = {}
-"""The reads that are under way."""
+_going: dict[tuple[int, int, Hashable], Future[Any]] = {}
+"""The reads that are under way, by app and answers."""
+_attended: WeakSet[Mainspring] = WeakSet()
+"""The apps that wait for their reads when they are closed."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 
@@ -40,6 +46,13 @@ class SharedFacts:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reading one fact may need another
         self._known: dict[str, Any] = {}
+        self._begun_at: int | None = None
+
+    def begin(self, now: int) -> int:
+        """Return the store's time before anything was read; whoever is about to read says what time it is."""
+        with self._lock:
+            self._begun_at = now if self._begun_at is None else min(now, self._begun_at)
+            return self._begun_at
 
     def once(self, name: str, read: Callable[[], T]) -> T:
         """Return what `read` said first; whoever asks meanwhile waits for it."""
@@ -85,9 +98,13 @@ def remembered_soon(
         if found is not None and time.monotonic() < found[0]:
             fresh: T = found[1]
             return fresh
-        going = _going.get((id(known), key))
+        name = id(app), id(known), key
+        going = _going.get(name)
         if going is None:
-            going = _going[id(known), key] = _readers.submit(_read_for, app, known, key, seconds, read)
+            if app not in _attended:
+                _attended.add(app)
+                app._app_store.before_closing.append(partial(_finish_reads, id(app)))
+            going = _going[name] = _readers.submit(_read_for, app, known, key, seconds, read)
     try:
         answer: T = going.result(patience)
         return answer
@@ -100,7 +117,18 @@ def _read_for(app: Mainspring, known: dict[Hashable, Any], key: Hashable, second
         return remembered(app, key, seconds, read)
     finally:
         with _lock:
-            _going.pop((id(known), key), None)
+            _going.pop((id(app), id(known), key), None)
+
+
+def _finish_reads(app: int) -> None:
+    """Wait until nobody reads for an app, given by its `id`, which is taken as long as somebody does."""
+    with _lock:
+        going = [future for (reader, _, _), future in _going.items() if reader == app]
+    wait(going, CLOSING_SECONDS)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_going.clear)  # the threads that read are the parent's
 
 
 def forget(app: Mainspring) -> None:

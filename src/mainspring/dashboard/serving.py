@@ -24,6 +24,8 @@ DEFAULT_PORT: Final = 8300
 TRIES: Final = 20
 """A busy port means the next one, this often."""
 GRACE_SECONDS: Final = 2
+STOP_SECONDS: Final = 30
+"""Whoever stops the server may close the app next: on a busy machine, the last pages take their time."""
 
 
 def bind(host: str, port: int, *, exact: bool = False) -> socket.socket:
@@ -112,5 +114,6 @@ class DashboardServer:
         """End the thread."""
         self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(GRACE_SECONDS + 3)
+            self._thread.join(STOP_SECONDS)
+            self._warming.join(STOP_SECONDS)
         self._socket.close()

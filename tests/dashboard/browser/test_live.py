@@ -9,6 +9,12 @@ from mainspring import Mainspring
 from mainspring.errors import StoreUnavailable
 from tests.dashboard.browser.conftest import LIMIT
 
+NOTE_PAUSED = """
+  new MutationObserver(() => {
+    if (document.querySelector('tr[data-key=mail]')?.textContent.includes('paused')) window.wasPaused = true;
+  }).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+
 
 def test_a_queue_that_is_paused_elsewhere_shows_it_by_itself(page: Page, shop: Mainspring) -> None:
     page.goto("/queues")
@@ -62,6 +68,19 @@ def test_check_9_selected_text_is_not_taken_away(page: Page, shop: Mainspring) -
 
     expect(page.locator("tr[data-key=mail]")).to_contain_text("paused", timeout=LIMIT)
     shop.resume_queue("mail")
+
+
+def test_check_9_a_page_does_not_go_back_to_what_was_read_before_it(context: BrowserContext, shop: Mainspring) -> None:
+    other, page = context.new_page(), context.new_page()
+    shop.pause_queue("mail")
+    other.goto("/queues")
+    expect(other.locator("tr[data-key=mail]")).to_contain_text("paused")
+    shop.resume_queue("mail")
+    page.add_init_script(NOTE_PAUSED)
+    page.goto("/queues")
+    expect(other.locator("tr[data-key=mail]")).to_contain_text("flowing", timeout=LIMIT)
+    expect(page.locator("tr[data-key=mail]")).to_contain_text("flowing")
+    assert not page.evaluate("window.wasPaused")
 
 
 def test_updates_can_be_held(page: Page, shop: Mainspring) -> None:

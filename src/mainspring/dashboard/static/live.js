@@ -4,7 +4,7 @@ import { toast } from "./acts.js";
 
 const body = document.body;
 const stale = new Map(); // regions that changed while somebody used them
-let held = false, live = true, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
+let held = false, live = true, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0, shown = body.dataset.now;
 
 export const isHeld = () => held;
 export const hold = (on) => {
@@ -103,6 +103,7 @@ const take = (state) => {
   banner(state.problem);
   if (state.problem) { mark(false); return; }
   seen = Date.now();
+  shown = state.read_at;
   setNow(state.now);
   const title = document.title.replace(/^\(\d+\) /, "");
   document.title = state.needs ? `(${state.needs}) ${title}` : title;
@@ -150,7 +151,8 @@ const mark = (on) => {
 
 // -- the connection --------------------------------------------------------------------------------------------------
 
-const address = (path) => `${body.dataset.root}${path}?view=${encodeURIComponent(body.dataset.view)}`;
+// The server shares what it reads: it has to know how old this page is, or it might send an older state.
+const address = (path) => `${body.dataset.root}${path}?view=${encodeURIComponent(body.dataset.view)}&read_at=${shown}`;
 
 const open = () => {
   close();

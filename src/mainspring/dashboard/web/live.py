@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from mainspring.core.instants import SECOND
 from mainspring.dashboard.cost import timed
 from mainspring.dashboard.rendering import RenderedRegion
 
@@ -23,6 +24,7 @@ COST_FACTOR: Final = 20.0
 MOST_SECONDS: Final = 15.0
 SILENCE_SECONDS: Final = 10.0
 """Say something after this time, so that both sides notice when the other is gone."""
+OLDER_SECONDS: Final = 60
 WAIT_SECONDS: Final = 1.0
 """Ask the store for changes for this long at a time; after a change, ask again only after this time."""
 
@@ -39,6 +41,15 @@ class LiveState(NamedTuple):
     problem: str = ""
     needs: int = 0
     """How many things need a person, for the title of the tab."""
+    read_at: int = 0
+    """The store's time before the oldest of it was read: views share what they read."""
+
+    def is_older_than(self, page: int) -> bool:
+        """Return True if this was read before the page that would show it, which was read at the store's time `page`.
+
+        If it seems to be a minute older, the store's clock was put back.
+        """
+        return not self.problem and 0 < page - self.read_at < OLDER_SECONDS * SECOND
 
 
 class _WatchedView:
