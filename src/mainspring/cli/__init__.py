@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, Final
 import click
 
 from mainspring import __version__
+from mainspring.cli.common import OUTPUT_ERRORS
 from mainspring.cli.common.verbs import VerbGroup
 
 __all__ = ["main"]
@@ -76,7 +76,7 @@ class _Verbs(VerbGroup):
 
             raise with_habit(error) from None
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EIO):
+            if error.errno not in OUTPUT_ERRORS:
                 raise
             with suppress(OSError, ValueError):  # what is buffered would fail once more when Python ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

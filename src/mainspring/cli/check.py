@@ -6,17 +6,9 @@ import sys
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed
 from mainspring.cli.common.output import print_json
-from mainspring.cli.common.target import (
-    FAILED,
-    USAGE,
-    CommandFailed,
-    json_option,
-    load_app,
-    opened,
-    target_of,
-    target_options,
-)
+from mainspring.cli.common.target import json_option, load_app, opened, target_of, target_options
 
 __all__ = ["check"]
 
