@@ -36,7 +36,7 @@ def check(target: str | None, beside: tuple[str, ...], where: str | None, name: 
 
     from mainspring.app.doctor import Finding, Mark
     from mainspring.app.insight.checking import check_code
-    from mainspring.cli.doctor import show_findings
+    from mainspring.cli.insight.doctor import show_findings
     from mainspring.jobstores.opening import absent_file
 
     place = target_of(target or where)
