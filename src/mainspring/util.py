@@ -44,21 +44,10 @@ __all__ = [
     "utc_timestamp_to_datetime",
 ]
 
-_CALLABLE_HELPERS = frozenset(
-    [
-        "check_callable_args",
-        "get_callable_name",
-        "iscoroutinefunction_partial",
-        "maybe_ref",
-        "obj_to_ref",
-        "ref_to_obj",
-    ]
-)
-
 
 def __getattr__(name: str) -> Any:
     # Lazy: triggers need the helpers for times only, and importing a trigger stays cheap.
-    if name in _CALLABLE_HELPERS:
+    if name in __all__:  # and not found here: a helper for callables
         from mainspring.core import references
 
         return getattr(references, name)

@@ -166,7 +166,7 @@ def test_cron_prints_the_same_as_json() -> None:
 
 
 def test_cron_uses_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.cli.cron.get_localzone", lambda: ZoneInfo("Asia/Tokyo"))
+    monkeypatch.setattr("mainspring.cli.insight.cron.get_localzone", lambda: ZoneInfo("Asia/Tokyo"))
     code, text = call("cron", "0 9 * * mon-fri", "-n", "1", "--after", "2026-11-14T00:00")
     assert (code, text.splitlines()) == (0, ["every weekday at 09:00, Asia/Tokyo", "Mon 2026-11-16 09:00:00 JST"])
 

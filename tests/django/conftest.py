@@ -17,7 +17,7 @@ import pytest
 from django.db import connections, transaction
 from sqlalchemy import create_engine, text
 
-from mainspring.django.operations import creating
+from mainspring.django.store.operations import creating
 from mainspring.tasks import set_app
 from tests.django.project.settings import database
 from tests.servers import MariaDB, PostgreSQL

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from mainspring.django import checks
 from mainspring.django.conf import Conf, conf, read, signing_keys
-from mainspring.django.q_cluster import IGNORED, KEYS
+from mainspring.django.importing.q_cluster import IGNORED, KEYS
 from tests.django.conftest import added_database
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from contextlib import suppress
@@ -12,16 +11,17 @@ from typing import Any, Final
 import click
 
 from mainspring import __version__
+from mainspring.cli.common import OUTPUT_ERRORS
 from mainspring.cli.common.verbs import VerbGroup
 
 __all__ = ["main"]
 
 _VERBS: Final = {
     "broken": ("mainspring.cli.broken", "broken", "List, restore or discard records that were set aside."),
-    "check": ("mainspring.cli.check", "check", "Fail a deploy whose code would strand stored work."),
-    "cron": ("mainspring.cli.cron", "cron", "Say what a crontab expression means."),
+    "check": ("mainspring.cli.insight.check", "check", "Fail a deploy whose code would strand stored work."),
+    "cron": ("mainspring.cli.insight.cron", "cron", "Say what a crontab expression means."),
     "status": ("mainspring.cli.status", "status", "Show queues, nodes and counts of a store."),
-    "doctor": ("mainspring.cli.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),
+    "doctor": ("mainspring.cli.insight.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),
     "worker": ("mainspring.cli.worker", "worker", "Execute the runs of an app's queues, in worker processes."),
     "init": ("mainspring.cli.init", "init", "Write a small app to begin with."),
     "dev": ("mainspring.cli.dev", "dev", "Work and schedule in one process, which starts again when a file changes."),
@@ -44,7 +44,7 @@ _VERBS: Final = {
     "audit": ("mainspring.cli.insight.audit", "audit", "Show who did what, when and why."),
     "explain": ("mainspring.cli.insight.explain", "explain", "Say why something has or has not run, and what to do."),
     "tasks": ("mainspring.cli.tasks", "tasks", "Show the tasks of an app."),
-    "errors": ("mainspring.cli.errors", "errors", "Group failed runs by their error."),
+    "errors": ("mainspring.cli.insight.errors", "errors", "Group failed runs by their error."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),
     "dashboard": ("mainspring.cli.dashboard", "dashboard", "See and steer everything in a browser."),
     "tracker": ("mainspring.cli.tracker", "tracker", "Look into the tables of status trackers."),
@@ -76,7 +76,7 @@ class _Verbs(VerbGroup):
 
             raise with_habit(error) from None
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EIO):
+            if error.errno not in OUTPUT_ERRORS:
                 raise
             with suppress(OSError, ValueError):  # what is buffered would fail once more when Python ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

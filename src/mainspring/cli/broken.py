@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring.cli.common.output import print_json
-from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
 from mainspring.errors import ConflictingIdError
 from mainspring.jobstores.base import BrokenJob
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
 
 __all__ = ["broken"]
 
@@ -31,20 +34,19 @@ def broken() -> None:
 @broken.command("list")
 @click.argument("target", metavar="[MODULE:APP|URL]", required=False)
 @json_option
-@target_options
-def list_(target: str | None, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def list_(app: Mainspring, as_json: bool) -> None:
     """Show what was set aside, and why.
 
     \b
     Example:
       mainspring broken list --app shop:app
     """
-    with opened(target or where, name) as app:
-        found: list[dict[str, Any]] = []
-        for record in app.broken():
-            kind, at = ("job", record.at) if isinstance(record, BrokenJob) else ("run", record.record.finished_at)
-            moment = None if at is None else from_us(at).astimezone(app.timezone)
-            found.append({"kind": kind, "id": record.id, "since": moment, "reason": record.reason or ""})
+    found: list[dict[str, Any]] = []
+    for record in app.broken():
+        kind, at = ("job", record.at) if isinstance(record, BrokenJob) else ("run", record.record.finished_at)
+        moment = None if at is None else from_us(at).astimezone(app.timezone)
+        found.append({"kind": kind, "id": record.id, "since": moment, "reason": record.reason or ""})
     if as_json:
         return print_json(found)
     for each in found:
@@ -57,30 +59,28 @@ def list_(target: str | None, as_json: bool, where: str | None, name: str) -> No
 
 @broken.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@target_options
-def restore(ids: tuple[str, ...], where: str | None, name: str) -> None:
+@on_app
+def restore(app: Mainspring, ids: tuple[str, ...]) -> None:
     """Put records back as they were, once what was wrong with them has been put right.
 
     \b
     Example:
       mainspring broken restore nightly_report --app shop:app
     """
-    with opened(where, name) as app:
-        _act(ids, app.restore, "restored")
+    _act(ids, app.restore, "restored")
 
 
 @broken.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@target_options
-def discard(ids: tuple[str, ...], where: str | None, name: str) -> None:
+@on_app
+def discard(app: Mainspring, ids: tuple[str, ...]) -> None:
     """Delete records that were set aside, for good.
 
     \b
     Example:
       mainspring broken discard nightly_report --app shop:app
     """
-    with opened(where, name) as app:
-        _act(ids, app.discard, "discarded")
+    _act(ids, app.discard, "discarded")
 
 
 def _act(ids: tuple[str, ...], act: Callable[[str], bool], done: str) -> None:

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command
 from mainspring.cli.common.output import echo, print_json
-from mainspring.cli.common.reading import (
-    Length,
-    find_task,
-    policy_of,
-    policy_options,
-    read_arguments,
-    read_moment,
-)
-from mainspring.cli.common.target import (
-    FAILED,
-    USAGE,
-    CommandFailed,
-    command,
-    json_option,
-    opened,
-    target_of,
-    target_options,
-)
+from mainspring.cli.common.reading import Length, find_task, policy_of, policy_options, read_arguments, read_moment
+from mainspring.cli.common.target import json_option, on_new_app
 from mainspring.cli.common.visible import visible
 from mainspring.core.redaction import masked
 from mainspring.core.references import variable_of
@@ -38,11 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "enqueue"]
 
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
-
-def _call_options(func: Callback) -> Callback:
-    func = json_option(target_options(func))
+def _call_options(func: Callable[..., None]) -> Callable[..., None]:
+    func = json_option(on_new_app(func))
     for option in (
         click.option("--id", "run_id", default=None, help="An id of your own; a known one is not enqueued again."),
         click.option("--group", default=None, help="A group to find the run by."),
@@ -59,7 +42,7 @@ def _call_options(func: Callback) -> Callback:
 
 @click.command()
 @_call_options
-def enqueue(task: str, words: tuple[str, ...], where: str | None, name: str, as_json: bool, **options: Any) -> None:
+def enqueue(app: Mainspring, task: str, words: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Have a worker call TASK, and print the id of the run.
 
     TASK is the name of a task, with or without its module. Each argument is read as JSON if it is JSON, and as text
@@ -70,27 +53,18 @@ def enqueue(task: str, words: tuple[str, ...], where: str | None, name: str, as_
       mainspring enqueue send_mail ann subject="Hello" --app shop:app
       mainspring enqueue shop:resize cat.png width=100 --delay 5m --app shop:app
     """
-    with _opened(where, name) as app:
-        handle = _enqueue(app, task, words, **options)
-        run = app.get(handle.id)
-        if as_json:
-            return print_json({"id": run.id, "status": run.status, "queue": run.queue, "run_at": run.run_at})
-        echo(f"enqueued {visible(run.id)}")
-        _warn_if_unserved(app, run)
-    return None
+    run = app.get(_enqueue(app, task, words, **options).id)
+    if as_json:
+        return print_json({"id": run.id, "status": run.status, "queue": run.queue, "run_at": run.run_at})
+    echo(f"enqueued {visible(run.id)}")
+    return _warn_if_unserved(app, run)
 
 
 @click.command()
 @_call_options
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Seconds to wait; without end by default.")
 def call(
-    task: str,
-    words: tuple[str, ...],
-    timeout: float | None,
-    where: str | None,
-    name: str,
-    as_json: bool,
-    **options: Any,
+    app: Mainspring, task: str, words: tuple[str, ...], timeout: float | None, as_json: bool, **options: Any
 ) -> None:
     """Have a worker call TASK, wait for it, and print what it returned; end with 1 if it fails.
 
@@ -101,18 +75,17 @@ def call(
       mainspring call add 2 3 --app shop:app
       mainspring call shop:report month=2026-03 --timeout 60 --json --app shop:app
     """
-    with _opened(where, name) as app:
-        handle = _enqueue(app, task, words, **options)
-        try:
-            _warn_if_unserved(app, app.get(handle.id))
-            run = handle.wait(timeout)
-        except TimeoutError as error:
-            raise CommandFailed(str(error), command(f"runs show {handle.id}")) from None
-        except KeyboardInterrupt:
-            raise CommandFailed(
-                f"nobody waits for {handle.id} now; it goes on", command(f"runs cancel {handle.id}")
-            ) from None
-        result = masked((), {"result": run.result})[1]["result"]
+    handle = _enqueue(app, task, words, **options)
+    try:
+        _warn_if_unserved(app, app.get(handle.id))
+        run = handle.wait(timeout)
+    except TimeoutError as error:
+        raise CommandFailed(str(error), command(f"runs show {handle.id}")) from None
+    except KeyboardInterrupt:
+        raise CommandFailed(
+            f"nobody waits for {handle.id} now; it goes on", command(f"runs cancel {handle.id}")
+        ) from None
+    result = masked((), {"result": run.result})[1]["result"]
     if as_json:
         shown = {"id": run.id, "status": run.status, "result": result, "duration": run.duration}
         print_json(shown | {"reason": run.reason, "error": None if run.error is None else str(run.error)})
@@ -129,12 +102,6 @@ def _end(run: RunView) -> str:
         return f"says that it {run.status}, and nobody who has the key has signed that: {run.unverified}"
     why = run.error if run.status is Status.FAILED else run.reason
     return f"{'was ' * (run.status is Status.CANCELLED)}{run.status}{f': {why}' if why else ''}"
-
-
-def _opened(where: str | None, name: str) -> Any:
-    target = target_of(where)
-    # An app may be called before its first start; a URL without a file behind it is probably misspelt.
-    return opened(target, name, must_exist="://" in target)
 
 
 def _enqueue(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import echo
-from mainspring.cli.common.target import USAGE, CommandFailed, opened, target_options
+from mainspring.cli.common.target import opened, target_options
 from mainspring.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:

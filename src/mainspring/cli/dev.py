@@ -14,7 +14,8 @@ from typing import Final
 
 import click
 
-from mainspring.cli.common.target import CommandFailed, load_app, opened, target_of
+from mainspring.cli.common.failing import CommandFailed
+from mainspring.cli.common.target import load_app, opened, target_of
 from mainspring.cli.dashboard import beside
 from mainspring.core.insight.wording import several
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from mainspring.cli.common.target import USAGE, CommandFailed
+from mainspring.cli.common.failing import USAGE, CommandFailed
 
 __all__ = ["init"]
 

@@ -9,9 +9,11 @@ import click
 
 from mainspring.app.moving.mover import Movable, Moved, Mover
 from mainspring.cli.common.choosing import ask
+from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import echo, with_progress
-from mainspring.cli.common.target import USAGE, CommandFailed, opened
+from mainspring.cli.common.target import opened
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import several
 from mainspring.core.redaction import without_password
 
 __all__ = ["move"]
@@ -58,7 +60,7 @@ def move(
             yes,
         )
         moved = _move(mover, found, history=history, wait=wait)
-        echo(f"moved {_number(moved.jobs, 'job')} and {_number(moved.runs, 'run')}{_copies(moved.ended, ' copied')}")
+        echo(f"moved {several(moved.jobs, 'job')} and {several(moved.runs, 'run')}{_copies(moved.ended, ' copied')}")
         return _say_what_stays(mover.look())
 
 
@@ -110,7 +112,7 @@ def _under_bar(numbers: Iterator[int], total: int, label: str) -> Iterator[int]:
 
 def _say_running(running: int) -> None:
     if sys.stderr.isatty():
-        click.echo(f"\rwaiting for {_number(running, 'run')} to end ... ", nl=False, err=True)
+        click.echo(f"\rwaiting for {several(running, 'run')} to end ... ", nl=False, err=True)
 
 
 def _say_what_stays(found: Movable) -> None:
@@ -119,12 +121,8 @@ def _say_what_stays(found: Movable) -> None:
 
 
 def _what(found: Movable) -> str:
-    return f"{_number(len(found.jobs), 'job')} and {_number(found.runs, 'run')}"
+    return f"{several(len(found.jobs), 'job')} and {several(found.runs, 'run')}"
 
 
 def _copies(number: int, verb: str) -> str:
-    return f", {_number(number, 'ended run')}{verb}" if number else ""
-
-
-def _number(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number != 1)}"
+    return f", {several(number, 'ended run')}{verb}" if number else ""

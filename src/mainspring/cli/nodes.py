@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import FAILED, CommandFailed, command
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
-from mainspring.cli.common.target import (
-    FAILED,
-    CommandFailed,
-    command,
-    json_option,
-    opened,
-    target_options,
-    why_option,
-)
+from mainspring.cli.common.target import json_option, on_app, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.errors import NodeNotFound
@@ -25,8 +18,6 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 __all__ = ["nodes"]
-
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 @click.group(invoke_without_command=True)
@@ -89,25 +80,23 @@ def _list(as_json: bool, where: str | None, name: str) -> None:
 # -- orders ----------------------------------------------------------------------------------------------------------
 
 
-def _ordering(func: Callback) -> Callback:
-    return click.argument("node", metavar="NODE")(why_option(target_options(func)))
+def _ordering(func: Any) -> Any:
+    return click.argument("node", metavar="NODE")(why_option(on_app(func)))
 
 
-def _order(node: str, where: str | None, name: str, give: Callable[[Mainspring], Callable[[str], list[str]]]) -> None:
+def _order(app: Mainspring, give: Callable[[str], list[str]], node: str) -> None:
     """Give an order, and say who follows it when."""
-    with opened(where, name) as app:
-        try:
-            found = give(app)(node)
-        except NodeNotFound as error:
-            raise CommandFailed(str(error), command("nodes")) from None
-        seconds = app.lease / 3
+    try:
+        found = give(node)
+    except NodeNotFound as error:
+        raise CommandFailed(str(error), command("nodes")) from None
     processes = "1 process follows" if len(found) == 1 else f"{len(found)} processes follow"
-    echo(f"{processes} within {seconds:.0f} s: {', '.join(visible(each) for each in found)}")
+    echo(f"{processes} within {app.lease / 3:.0f} s: {', '.join(visible(each) for each in found)}")
 
 
 @nodes.command()
 @_ordering
-def quiet(node: str, where: str | None, name: str) -> None:
+def quiet(app: Mainspring, node: str) -> None:
     """Let a node fire nothing and take no more runs until it is resumed; what runs goes on.
 
     NODE is HOST:PID of a process or of a sentinel, or the id of a node. All worker processes of a sentinel follow
@@ -117,24 +106,24 @@ def quiet(node: str, where: str | None, name: str) -> None:
     Example:
       mainspring nodes quiet web-1:2101 --why "deploy at noon" --app shop:app
     """
-    _order(node, where, name, lambda app: app.quiet_node)
+    _order(app, app.quiet_node, node)
 
 
 @nodes.command()
 @_ordering
-def resume(node: str, where: str | None, name: str) -> None:
+def resume(app: Mainspring, node: str) -> None:
     """Let a quiet node fire and take runs again.
 
     \b
     Example:
       mainspring nodes resume web-1:2101 --app shop:app
     """
-    _order(node, where, name, lambda app: app.resume_node)
+    _order(app, app.resume_node, node)
 
 
 @nodes.command()
 @_ordering
-def stop(node: str, where: str | None, name: str) -> None:
+def stop(app: Mainspring, node: str) -> None:
     """Let a node finish what it runs, give back the rest, and end.
 
     A `mainspring worker` ends as after a first SIGTERM. A process that called app.start() goes on without its node.
@@ -143,4 +132,4 @@ def stop(node: str, where: str | None, name: str) -> None:
     Example:
       mainspring nodes stop web-1:2101 --app shop:app
     """
-    _order(node, where, name, lambda app: app.stop_node)
+    _order(app, app.stop_node, node)

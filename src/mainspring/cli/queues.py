@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed, command, usage_errors
 from mainspring.cli.common.output import Column, echo, print_json, table
-from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
+from mainspring.cli.common.target import json_option, on_app, opened, target_options, why_option
 from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.run import HELD_PREFIX
+from mainspring.core.validation import check_queue
 from mainspring.errors import near
 
 if TYPE_CHECKING:
@@ -35,16 +37,15 @@ def queues() -> None:
 
 @queues.command("list")
 @json_option
-@target_options
-def list_(as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def list_(app: Mainspring, as_json: bool) -> None:
     """Show the queues: how many runs wait, are delayed or run, and for how long the oldest has been due.
 
     \b
     Example:
       mainspring queues list --app shop:app
     """
-    with opened(where, name) as app:
-        found = queues_data(app, app.nodes(), app.now())
+    found = queues_data(app, app.nodes(), app.now())
     if as_json:
         return print_json(found)
     columns = (
@@ -103,35 +104,33 @@ def _check_known(app: Mainspring, names: Sequence[str], force: bool) -> None:
 
 
 def _acting(func: Any) -> Any:
-    func = why_option(target_options(func))
+    func = why_option(on_app(func))
     func = click.option("--force", is_flag=True, help="Also a queue that is empty and that nobody serves.")(func)
     return click.argument("names", metavar="QUEUE...", nargs=-1, required=True)(func)
 
 
 @queues.command()
 @_acting
-def pause(names: tuple[str, ...], force: bool, where: str | None, name: str) -> None:
+def pause(app: Mainspring, names: tuple[str, ...], force: bool) -> None:
     """Hand out no runs of queues until they are resumed; what runs goes on.
 
     \b
     Example:
       mainspring queues pause mail --app shop:app
     """
-    with opened(where, name) as app:
-        _each(app, names, force, app.pause_queue, "paused")
+    _each(app, names, force, app.pause_queue, "paused")
 
 
 @queues.command()
 @_acting
-def resume(names: tuple[str, ...], force: bool, where: str | None, name: str) -> None:
+def resume(app: Mainspring, names: tuple[str, ...], force: bool) -> None:
     """Hand out the runs of queues again.
 
     \b
     Example:
       mainspring queues resume mail --app shop:app
     """
-    with opened(where, name) as app:
-        _each(app, names, force, app.resume_queue, "resumed")
+    _each(app, names, force, app.resume_queue, "resumed")
 
 
 @queues.command()
@@ -152,7 +151,9 @@ def limit(queue: str, number: str, force: bool, where: str | None, name: str) ->
         raise CommandFailed(f"{number!r} is no limit: give a whole number of at least 1, or none", code=USAGE)
     with opened(where, name) as app:
         _check_known(app, [queue], force)
-        app.limit_queue(_checked(queue), None if number == "none" else int(number))
+        with usage_errors():
+            check_queue(queue)
+        app.limit_queue(queue, None if number == "none" else int(number))
     echo(
         f"lifted the limit of {visible(queue)}" if number == "none" else f"limited {visible(queue)} to {number} at once"
     )
@@ -184,16 +185,15 @@ def limit_key(key: str, number: str, where: str | None, name: str) -> None:
 
 @queues.command()
 @json_option
-@target_options
-def limits(as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def limits(app: Mainspring, as_json: bool) -> None:
     """Show the limits of keys that were set at run time; `queues list` shows those of queues.
 
     \b
     Example:
       mainspring queues limits --app shop:app
     """
-    with opened(where, name) as app:
-        found = app.limits()
+    found = app.limits()
     if as_json:
         return print_json(found)
     columns = (Column("key", cut=True), Column("limit", right=True))
@@ -203,17 +203,10 @@ def limits(as_json: bool, where: str | None, name: str) -> None:
 def _each(app: Any, names: tuple[str, ...], force: bool, act: Callable[[str], None], done: str) -> None:
     _check_known(app, names, force)
     for name in names:
-        act(_checked(name))
+        with usage_errors():
+            check_queue(name)
+        act(name)
         echo(f"{done} {visible(name)}")
-
-
-def _checked(queue: str) -> str:
-    from mainspring.core.validation import check_queue
-
-    try:
-        return check_queue(queue)
-    except ValueError as error:
-        raise CommandFailed(str(error), code=USAGE) from None
 
 
 @queues.command()
@@ -221,8 +214,8 @@ def _checked(queue: str) -> str:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for the queue's name again.")
 @why_option
-@target_options
-def purge(queue: str, dry_run: bool, yes: bool, where: str | None, name: str) -> None:
+@on_app
+def purge(app: Mainspring, queue: str, dry_run: bool, yes: bool) -> None:
     """Cancel all runs of a queue that have not started.
 
     \b
@@ -230,14 +223,13 @@ def purge(queue: str, dry_run: bool, yes: bool, where: str | None, name: str) ->
       mainspring queues purge mail --dry-run --app shop:app
       mainspring queues purge mail --yes --app shop:app
     """
-    with opened(where, name) as app:
-        _check_known(app, [queue], force=False)
-        number = app.count(status="pending", queue=queue)
-        if dry_run:
-            return echo(f"{number:,} would be cancelled")
-        if not yes:
-            _ask_for_name(queue, number)
-        return echo(f"cancelled {app.purge(queue):,} of {visible(queue)}")
+    _check_known(app, [queue], force=False)
+    number = app.count(status="pending", queue=queue)
+    if dry_run:
+        return echo(f"{number:,} would be cancelled")
+    if not yes:
+        _ask_for_name(queue, number)
+    return echo(f"cancelled {app.purge(queue):,} of {visible(queue)}")
 
 
 def _ask_for_name(queue: str, number: int) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mainspring.app.doctor import OVERDUE_US
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
-from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
 from mainspring.core.run import HELD_PREFIX
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
 
 __all__ = ["gather", "show", "status"]
 
@@ -23,21 +26,16 @@ JOBS_SHOWN: Final = 10
 
 @click.command()
 @click.argument("target", metavar="[MODULE:APP|URL]", required=False)
-@target_options
+@on_app
 @json_option
-def status(target: str | None, where: str | None, name: str, as_json: bool) -> None:
+def status(app: Mainspring, as_json: bool) -> None:
     """Show the queues, schedules, nodes and counts of an app, or of the store at a URL.
 
     \b
     Example:
       mainspring status shop:app
     """
-    with opened(target or where, name) as app:
-        found = gather(app)
-    if as_json:
-        print_json(found)
-    else:
-        show(found)
+    (print_json if as_json else show)(gather(app))
 
 
 def gather(app: Any) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import Column, print_json, table
-from mainspring.cli.common.target import USAGE, CommandFailed, json_option, opened, target_of, target_options
+from mainspring.cli.common.target import json_option, opened, target_of, target_options
 from mainspring.core.redaction import parameters_text
 
 if TYPE_CHECKING:

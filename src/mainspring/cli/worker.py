@@ -9,7 +9,8 @@ from typing import Literal
 
 import click
 
-from mainspring.cli.common.target import USAGE, CommandFailed, load_app, target_of
+from mainspring.cli.common.failing import USAGE, CommandFailed
+from mainspring.cli.common.target import load_app, target_of
 from mainspring.errors import MainspringError, near
 
 __all__ = ["parse_queues", "worker"]

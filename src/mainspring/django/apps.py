@@ -23,7 +23,7 @@ class MainspringConfig(AppConfig):
         from mainspring.django import checks  # noqa: F401
         from mainspring.django.application import app
         from mainspring.django.conf import conf
-        from mainspring.django.joining import join
+        from mainspring.django.schedules.joining import join
         from mainspring.tasks.current import set_app
 
         self.verbose_name = conf().label

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mainspring.core.quantities import check_count, check_lease, check_seconds
 from mainspring.core.validation import check_queue
-from mainspring.django.q_cluster import translated
+from mainspring.django.importing.q_cluster import translated
 from mainspring.errors import near
 from mainspring.jobstores.health import check_requirement
 from mainspring.util import astimezone

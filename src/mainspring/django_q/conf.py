@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from mainspring.django.conf import conf, patches
-from mainspring.django.q_cluster import IGNORED
+from mainspring.django.importing.q_cluster import IGNORED
 from mainspring.errors import near
 
 __all__ = ["Conf", "logger"]

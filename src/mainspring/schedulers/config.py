@@ -9,6 +9,7 @@ from mainspring.codec import Codec
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core.quantities import check_seconds
 from mainspring.errors import ConfigurationError, near
+from mainspring.util import asbool
 
 __all__ = ["OPTIONS", "as_bool", "gather", "take"]
 
@@ -54,14 +55,10 @@ def check_names(tree: Mapping[str, Any], extra: frozenset[str]) -> None:
 
 def as_bool(name: str, value: Any) -> bool:
     """Read a truth value, perhaps from text."""
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word in ("true", "yes", "on", "y", "t", "1"):
-            return True
-        if word in ("false", "no", "off", "n", "f", "0"):
-            return False
-        raise ConfigurationError(f"{name} must be true or false, not {value!r}")
-    return bool(value)
+    try:
+        return asbool(value)
+    except ValueError:
+        raise ConfigurationError(f"{name} must be true or false, not {value!r}") from None
 
 
 def make_codec(tree: Mapping[str, Any]) -> Codec | None:

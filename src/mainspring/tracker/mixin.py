@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import JSON, DateTime, Integer, String, select
@@ -122,14 +123,7 @@ class JobMixin:
         key = tuple(getattr(self, part) for part in table.key)
         for name in updates.values:
             check_column(name, table.columns)
-
-        def write(session: Session) -> bool:
-            statement = table.update().where(table.is_job(key))
-            if self.lock is not None:
-                statement = statement.where(table.column("lock") == self.lock)
-            statement = statement.values({table.column(name): value for name, value in updates.values.items()})
-            return cast("CursorResult[Any]", session.execute(statement)).rowcount == 1
-
+        write = partial(table.write, key=key, token=self.lock, values=updates.values)
         if updates.values and not run(engine_or_session, lambda session: committed(session, write)):
             name, id_ = f"{type(self).__name__} {table.show_id(key)!r}", table.show_id(key)
             if self.lock is None:

@@ -258,9 +258,10 @@ class Table(Generic[J]):
 
     # -- while it is held --------------------------------------------------------------------------------------
 
-    def write(self, session: Session, key: tuple[Any, ...], token: str, values: dict[str, Any]) -> bool:
-        """Write to a job whose lock we hold; return True if we still hold it."""
-        statement = self.update().where(self.is_job(key), self.column("lock") == token)
+    def write(self, session: Session, key: tuple[Any, ...], token: str | None, values: Mapping[str, Any]) -> bool:
+        """Write to a job whose lock we hold, or without a token to any; return True if it is there and still ours."""
+        held = () if token is None else (self.column("lock") == token,)
+        statement = self.update().where(self.is_job(key), *held)
         statement = statement.values({self.column(name): value for name, value in values.items()})
         return cast("CursorResult[Any]", session.execute(statement)).rowcount == 1
 

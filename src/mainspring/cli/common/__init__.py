@@ -1,1 +1,6 @@
 """Helpers of all verbs: find the app, report failures, print."""
+
+import errno
+
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EIO)
+"""The errors of a stdout that takes no more."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed, command
 from mainspring.cli.common.output import with_progress
-from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.target import on_app, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.core.filters import Filter, FilterError, is_term
+from mainspring.core.insight.wording import several
 from mainspring.errors import RunNotFound, near
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["FilterCommand", "act_on_runs", "ask", "read_filter", "words_of"]
+__all__ = ["ChosenRuns", "FilterCommand", "ask", "on_runs", "read_filter", "words_of"]
 
 _EXCLUDED = "mainspring.excluded"
 
@@ -48,55 +51,101 @@ def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
         raise CommandFailed(str(error), command("runs list status:failed since:1h"), USAGE) from None
 
 
-def act_on_runs(
-    app: Mainspring,
-    words: Sequence[str],
-    *,
-    verb: str,
-    done: str,
-    able: Collection[str],
-    act: Callable[[str], Any],
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Act on runs by their ids, or on all that match a filter; end with 1 if one of them failed."""
-    if not words:
-        raise CommandFailed("name runs by their ids, or by a filter", f"mainspring runs {verb} status:failed", USAGE)
-    terms = [word for word in words if all(map(is_term, word.split()))]
-    if terms and len(terms) < len(words):
-        other = next(word for word in words if word not in terms)
-        raise CommandFailed(f"give either ids or a filter: {other!r} is no condition such as status:failed", code=USAGE)
-    if not terms:
-        return _act_on_ids(app, words, verb=verb, done=done, able=able, act=act, dry_run=dry_run)
-    from mainspring.core.searching import matching
+def on_runs(func: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the runs that it acts on, and the options of commands that act on many."""
 
-    chosen: list[str] = []
-    others: Counter[str] = Counter()
-    for run in matching(app.runs, read_filter(app, words)):
-        if run.status in able:
-            chosen.append(run.id)
+    @functools.wraps(func)
+    def call(app: Mainspring, *, words: tuple[str, ...], dry_run: bool, yes: bool, **options: Any) -> None:
+        func(ChosenRuns(app, words_of(words), dry_run, yes), **options)
+
+    made = why_option(on_app(call))
+    made = click.option("-y", "--yes", is_flag=True, help="Do not ask before acting on all that match.")(made)
+    made = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(made)
+    return click.argument("words", metavar="ID...|FILTER...", nargs=-1)(made)
+
+
+class ChosenRuns(NamedTuple):
+    """The runs that a command acts on: those of some ids, or all that match a filter."""
+
+    app: Mainspring
+    words: Sequence[str]
+    dry_run: bool
+    yes: bool
+
+    def each(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
+        """Act on each of the runs whose status is one of `able`; end with 1 if one of them failed."""
+        words = self.words
+        if not words:
+            raise CommandFailed(
+                "name runs by their ids, or by a filter", f"mainspring runs {verb} status:failed", USAGE
+            )
+        terms = [word for word in words if all(map(is_term, word.split()))]
+        if terms and len(terms) < len(words):
+            other = next(word for word in words if word not in terms)
+            raise CommandFailed(
+                f"give either ids or a filter: {other!r} is no condition such as status:failed", code=USAGE
+            )
+        if terms:
+            self._matching(verb, done, able, act)
         else:
-            others[str(run.status)] += 1
-    if not chosen and not others:
-        raise CommandFailed("no run matches", command("runs list"))
-    left_out = "".join(f"; {number} {status} cannot be" for status, number in sorted(others.items()))
-    if dry_run:
-        click.echo(f"{len(chosen)} would be {done}{left_out}")
+            self._by_ids(verb, done, able, act)
+
+    def _matching(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
+        from mainspring.core.searching import matching
+
+        chosen: list[str] = []
+        others: Counter[str] = Counter()
+        for run in matching(self.app.runs, read_filter(self.app, self.words)):
+            if run.status in able:
+                chosen.append(run.id)
+            else:
+                others[str(run.status)] += 1
+        if not chosen and not others:
+            raise CommandFailed("no run matches", command("runs list"))
+        left_out = "".join(f"; {number} {status} cannot be" for status, number in sorted(others.items()))
+        if self.dry_run:
+            return click.echo(f"{len(chosen)} would be {done}{left_out}")
+        if not chosen:
+            raise CommandFailed(f"none can be {done}{left_out}", command("runs list"))
+        question = f"{several(len(chosen), 'run')} will be {done}{left_out}. Go on?"
+        ask(question, f"mainspring runs {verb} FILTER --dry-run", self.yes)
+        failures = [problem for run_id in with_progress(chosen, verb) if (problem := self._try(act, run_id, verb))]
+        click.echo(f"{done} {several(len(chosen) - len(failures), 'run')}{left_out}")
+        for problem in failures[:10]:
+            click.echo(problem, err=True)
+        if failures:
+            raise CommandFailed(f"{several(len(failures), 'run')} could not be {done}", command("runs list"))
         return None
-    if not chosen:
-        raise CommandFailed(f"none can be {done}{left_out}", command("runs list"))
-    ask(f"{_runs(len(chosen))} will be {done}{left_out}. Go on?", f"mainspring runs {verb} FILTER --dry-run", yes)
-    failures = [problem for run_id in with_progress(chosen, verb) if (problem := _try(app, act, run_id, verb))]
-    click.echo(f"{done} {_runs(len(chosen) - len(failures))}{left_out}")
-    for problem in failures[:10]:
-        click.echo(problem, err=True)
-    if failures:
-        raise CommandFailed(f"{_runs(len(failures))} could not be {done}", command("runs list"))
-    return None
 
+    def _by_ids(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
+        failed = False
+        for run_id in self.words:
+            problem = self._foresee(run_id, done, able) if self.dry_run else self._try(act, run_id, verb)
+            failed = failed or bool(problem)
+            words = f"would be {done}" if self.dry_run else done
+            click.echo(problem if problem else f"{words} {visible(run_id)}", err=bool(problem))
+        if failed:
+            raise CommandFailed(f"not all could be {done}", command("runs list"))
 
-def _runs(number: int) -> str:
-    return f"{number:,} run{'s' * (number != 1)}"
+    def _foresee(self, run_id: str, done: str, able: Collection[str]) -> str:
+        """Return what would go wrong with a run, if anything would."""
+        try:
+            status = self.app.get(run_id).status
+        except RunNotFound:
+            return _not_found(run_id)
+        return "" if status in able else f"{run_id}: it is {status} and cannot be {done}"
+
+    def _try(self, act: Callable[[str], Any], run_id: str, verb: str) -> str:
+        """Act on a run; return what went wrong, if anything did."""
+        try:
+            if act(run_id) is not False:
+                return ""
+            status = self.app.get(run_id).status
+        except RunNotFound:
+            return _not_found(run_id)
+        except ValueError as error:
+            return str(visible(str(error)))
+        return f"{visible(run_id)}: it is {status}, so there is nothing to {verb}"
 
 
 def ask(question: str, try_first: str, yes: bool) -> None:
@@ -107,47 +156,6 @@ def ask(question: str, try_first: str, yes: bool) -> None:
         raise CommandFailed(f"{question} Say so with --yes", try_first, USAGE)
     if not click.confirm(question, err=True):
         raise click.exceptions.Exit(1)
-
-
-def _act_on_ids(
-    app: Mainspring,
-    run_ids: Sequence[str],
-    *,
-    verb: str,
-    done: str,
-    able: Collection[str],
-    act: Callable[[str], Any],
-    dry_run: bool,
-) -> None:
-    failed = False
-    for run_id in run_ids:
-        problem = ""
-        if dry_run:
-            try:
-                status = app.get(run_id).status
-                problem = "" if status in able else f"{run_id}: it is {status} and cannot be {done}"
-            except RunNotFound:
-                problem = _not_found(run_id)
-        else:
-            problem = _try(app, act, run_id, verb)
-        failed = failed or bool(problem)
-        words = f"would be {done}" if dry_run else done
-        click.echo(problem if problem else f"{words} {visible(run_id)}", err=bool(problem))
-    if failed:
-        raise CommandFailed(f"not all could be {done}", command("runs list"))
-
-
-def _try(app: Mainspring, act: Callable[[str], Any], run_id: str, verb: str) -> str:
-    """Act on a run; return what went wrong, if anything did."""
-    try:
-        if act(run_id) is not False:
-            return ""
-        status = app.get(run_id).status
-    except RunNotFound:
-        return _not_found(run_id)
-    except ValueError as error:
-        return str(visible(str(error)))
-    return f"{visible(run_id)}: it is {status}, so there is nothing to {verb}"
 
 
 def _not_found(run_id: str) -> str:

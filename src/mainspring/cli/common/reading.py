@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.failing import USAGE, CommandFailed, command, usage_errors
 from mainspring.core.instants import from_us
 from mainspring.core.quantities import read_seconds, read_value
+from mainspring.core.validation import check_queue
 from mainspring.errors import TaskNotFound, near
 from mainspring.triggers.zones import astimezone
 
@@ -30,6 +31,7 @@ __all__ = [
     "read_excluding",
     "read_moment",
     "read_past",
+    "read_queue",
     "read_trigger",
     "trigger_options",
 ]
@@ -56,6 +58,12 @@ class Length(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"{value!r} is no length of time; write 90s, 5m, 1h30m or 2d", param, ctx)
         return found
+
+
+def read_queue(_: click.Context, __: click.Parameter, queue: str) -> str:
+    """Read the name of a queue, as the callback of an option."""
+    with usage_errors():
+        return check_queue(queue)
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:

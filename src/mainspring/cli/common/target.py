@@ -1,7 +1,8 @@
-"""Find the app or store that a verb acts on, and end the verb with a message and an exit code."""
+"""Find the app or store that a verb acts on, and open it."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shlex
@@ -9,39 +10,31 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, TypeVar
 
 import click
 
 import mainspring
-from mainspring.cli.common.visible import visible
+from mainspring.cli.common import OUTPUT_ERRORS
+from mainspring.cli.common.failing import UNREACHABLE, USAGE, CommandFailed, command, own_help, own_words
 from mainspring.core.insight.wording import several
-from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, MainspringError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 __all__ = [
-    "FAILED",
-    "UNREACHABLE",
-    "USAGE",
-    "CommandFailed",
-    "command",
     "files_with_apps",
     "json_option",
     "load_app",
+    "on_app",
+    "on_new_app",
     "opened",
     "target_of",
     "target_options",
     "why_option",
 ]
 
-FAILED: Final = 1
-"""The command failed, or found nothing."""
-USAGE: Final = 2
-UNREACHABLE: Final = 3
-"""The store does not answer."""
 APP_VARIABLE: Final = "MAINSPRING_APP"
 URL_VARIABLE: Final = "MAINSPRING_URL"
 
@@ -51,39 +44,7 @@ MOST_FILES_READ: Final = 100
 _WHY: Final = "mainspring.why"
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
-
-
-class CommandFailed(click.ClickException):
-    """Ends a command with a sentence, the next command to try, and an exit code."""
-
-    def __init__(self, message: str, try_next: str = "", code: int = FAILED) -> None:
-        super().__init__(message)
-        self.try_next = try_next or (_own_help() if code == USAGE else "")
-        self.__dict__["exit_code"] = code  # click types it as the class's own
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"Error: {_visible_lines(self.message)}", file=file, err=file is None)
-        if self.try_next:
-            click.echo(f"Try: {_visible_lines(self.try_next)}", file=file, err=file is None)
-
-
-def _own_help() -> str:
-    """Return the help command for the called command; empty outside of a command."""
-    words = _own_words()
-    return f"{words} -h" if words != "mainspring" else ""
-
-
-def _own_words() -> str:
-    """Return the words of the called command, without its options."""
-    context, words = click.get_current_context(silent=True), list[str]()
-    while context is not None and context.parent is not None:
-        words.insert(0, context.info_name or "")
-        context = context.parent
-    return " ".join(["mainspring", *words])
-
-
-def _visible_lines(text: str) -> str:
-    return "\n".join(visible(line) for line in text.splitlines())
+R = TypeVar("R")
 
 
 def target_options(func: Callback) -> Callback:
@@ -95,6 +56,25 @@ def target_options(func: Callback) -> Callback:
         "-a", "--app", "where", default=None, metavar="MODULE:APP|URL",
         help=f"The app, or its store's URL. By default ${APP_VARIABLE}, else ${URL_VARIABLE}.",
     )(func)  # fmt: skip
+
+
+def on_app(func: Callable[Concatenate[Mainspring, ...], R], *, may_be_new: bool = False) -> Callable[..., R]:
+    """Give a command the options of `target_options`, and call it with the app that they name, opened.
+
+    An argument `target` of the command names it, too. With `may_be_new`, an app may lack its file before its first
+    start; a URL without one is probably misspelt.
+    """
+
+    @functools.wraps(func)
+    def call(*, where: str | None, name: str, target: str | None = None, **options: Any) -> R:
+        target = target_of(target or where)
+        with opened(target, name, must_exist=not may_be_new or "://" in target) as app:
+            return func(app, **options)
+
+    return target_options(call)
+
+
+on_new_app: Final = functools.partial(on_app, may_be_new=True)
 
 
 def why_option(func: Callback) -> Callback:
@@ -127,7 +107,7 @@ def _missing_target() -> tuple[str, str]:
         return f"{text}; no .py file in this folder makes a Mainspring(...)", "mainspring init"
     first = shlex.quote(apps[0])
     found = f"{several(len(apps), 'file')} here with an app: {', '.join(apps[:3])}"
-    return f"{text}; {found}", f"{_own_words()} --app {first}"
+    return f"{text}; {found}", f"{own_words()} --app {first}"
 
 
 def files_with_apps(folder: Path) -> list[str]:
@@ -138,15 +118,6 @@ def files_with_apps(folder: Path) -> list[str]:
             if "= Mainspring(" in file.read_text(encoding="utf-8"):
                 found.append(file.name)
     return found
-
-
-def command(words: str) -> str:
-    """Return a mainspring command to try next, with the target of this one."""
-    context = click.get_current_context(silent=True)
-    where = None if context is None else context.params.get("where") or context.params.get("file")
-    if where is None or without_password(where) != where:
-        return f"mainspring {words}"
-    return f"mainspring {words} --app {shlex.quote(where)}"
 
 
 @contextmanager
@@ -168,7 +139,7 @@ def opened(
             if must_exist and (absent := absent_file(app.url)) is not None:
                 raise CommandFailed(
                     f"there is no file {str(absent)!r}; correct the URL, or start the app once",
-                    _own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
+                    own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
                 )
             if needs_key and app.absent_key is not None:
                 raise CommandFailed(
@@ -180,10 +151,12 @@ def opened(
     except StoreUnavailable as error:
         raise CommandFailed(_text(error), command("doctor"), UNREACHABLE) from error
     except MainspringError as error:
-        raise CommandFailed(_text(error), _own_help() if isinstance(error, ConfigurationError) else "") from error
+        raise CommandFailed(_text(error), own_help() if isinstance(error, ConfigurationError) else "") from error
     except BrokenPipeError:  # nobody reads any more, as with `| head`
         raise
     except OSError as error:
+        if error.errno in OUTPUT_ERRORS and error.filename is None:
+            raise  # `main` says it
         raise CommandFailed(_text(error), code=UNREACHABLE) from error
 
 
@@ -195,7 +168,7 @@ def _app_at(target: str, name: str) -> Mainspring:
         with without_lint():  # `doctor`, `dev` and `worker` show what the linter finds
             return Mainspring(target, name=name) if "://" in target else load_app(target)
     except (MainspringError, OSError) as error:
-        raise CommandFailed(_text(error), _own_help()) from error
+        raise CommandFailed(_text(error), own_help()) from error
 
 
 def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
@@ -205,7 +178,7 @@ def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
     try:
         return find_app(target, include)
     except (MainspringError, OSError) as error:
-        raise CommandFailed(_text(error), _own_help()) from error
+        raise CommandFailed(_text(error), own_help()) from error
     except Exception as error:  # raised by the user's own module
         raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from mainspring.cli.common.output import with_progress
 from mainspring.cli.common.visible import visible
 from mainspring.cli.importing.pickles import read_job
 from mainspring.cli.importing.sources import SQL_TABLE, Source, read_source, reported
@@ -153,7 +154,7 @@ def _from_file(path: str) -> list[Job]:
 
 def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tuple[list[Job], list[tuple[str, str]]]:
     jobs, refused = [], []
-    for job_id, data in _progress(pickles, "Reading"):
+    for job_id, data in with_progress(pickles, "Reading"):
         try:
             jobs.append(read_job(data, trusted))
         except Exception as error:  # bytes of others: whatever is wrong with one, the rest go on
@@ -188,7 +189,7 @@ def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> Non
             if not job.timed:
                 job.at = job.nominal = job.trigger.next_fire(None, now)
         batches = [jobs[start : start + _BATCH_JOBS] for start in range(0, len(jobs), _BATCH_JOBS)]
-        for batch in _progress(batches, "Writing"):
+        for batch in with_progress(batches, "Writing"):
             try:
                 store.add_jobs(batch, replace=replace)
             except ConflictingIdError as error:
@@ -288,11 +289,3 @@ def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:
 
 def _key_option(codec: Codec) -> str:
     return ', "codec": Codec(Keyring([key]))' if codec.signed else ""
-
-
-def _progress(items: Sequence[Any], label: str) -> Iterator[Any]:
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    with click.progressbar(items, label=label, file=sys.stderr) as bar:
-        yield from bar

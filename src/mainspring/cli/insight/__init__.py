@@ -1,1 +1,1 @@
-"""The verbs that explain the past and simulate the future."""
+"""The verbs that only look: at what happened and why, at what is wrong, at what schedules will do."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command
 from mainspring.cli.common.output import Column, print_json, table
-from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, opened, target_options
 
 if TYPE_CHECKING:
     from mainspring.app.insight.acting import AuditEntry

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mainspring.cli.common.failing import FAILED, command
 from mainspring.cli.common.output import echo, fields, print_json
-from mainspring.cli.common.target import FAILED, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 
 if TYPE_CHECKING:
+    from mainspring.app import Mainspring
     from mainspring.core.insight.explanation import Explanation
     from mainspring.core.insight.story import Episode
 
@@ -27,8 +29,8 @@ PARTS_SHOWN: Final = 5
 @click.argument("subject", metavar="[RUN|JOB|QUEUE|NODE]", required=False)
 @click.option("-b", "--brief", is_flag=True, help="Print the sentence only.")
 @json_option
-@target_options
-def explain(subject: str | None, brief: bool, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def explain(app: Mainspring, subject: str | None, brief: bool, as_json: bool) -> None:
     """Say why a run, a job, a queue or a node stands as it does; without one, what needs you.
 
     Where a name means several things, say which: queue:mail. Ends with 1 if there is nothing of that name, or, without
@@ -40,9 +42,8 @@ def explain(subject: str | None, brief: bool, as_json: bool, where: str | None, 
       mainspring explain nightly_report --app shop:app
       mainspring explain queue:mail --app shop:app
     """
-    with opened(where, name) as app:
-        told = app.explain(subject)
-        story = app.story(told.id) if told.kind == "run" and not brief else ()
+    told = app.explain(subject)
+    story = app.story(told.id) if told.kind == "run" and not brief else ()
     if as_json:
         print_json({**told.to_dict(), "story": [_to_json(each) for each in story]})
     else:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command
 from mainspring.cli.common.output import Column, echo, length, print_json, table
-from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, opened, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import several
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import FAILED, CommandFailed, command
 from mainspring.cli.common.output import echo, length
-from mainspring.cli.common.target import FAILED, CommandFailed, command, opened, target_options, why_option
+from mainspring.cli.common.target import on_app, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import choose, jobs, next_time
 from mainspring.core.instants import from_us
@@ -24,7 +25,7 @@ __all__ = ["act_on_jobs", "acting_options", "pause", "remove", "resume", "run", 
 
 def acting_options(func: Any) -> Any:
     """Give a command the jobs that it acts on, and the options of acting commands."""
-    func = why_option(target_options(func))
+    func = why_option(on_app(func))
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("job_ids", metavar="ID...", nargs=-1, required=True)(func)
 
@@ -49,7 +50,7 @@ def act_on_jobs(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry
 
 @jobs.command()
 @acting_options
-def pause(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
+def pause(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool) -> None:
     """Stop jobs from coming due; their runs that wait or run go on.
 
     \b
@@ -57,33 +58,31 @@ def pause(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str)
       mainspring jobs pause nightly_report --app shop:app
       mainspring jobs pause 'report*' --dry-run --app shop:app
     """
-    with opened(where, name) as app:
 
-        def act(job: Job) -> str:
-            app.pause_job(job.id)
-            return ""
+    def act(job: Job) -> str:
+        app.pause_job(job.id)
+        return ""
 
-        act_on_jobs(choose(app, job_ids), "paused", act, dry_run)
+    act_on_jobs(choose(app, job_ids), "paused", act, dry_run)
 
 
 @jobs.command()
 @acting_options
-def resume(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
+def resume(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool) -> None:
     """Let paused jobs come due again, from now on.
 
     \b
     Example:
       mainspring jobs resume nightly_report --app shop:app
     """
-    with opened(where, name) as app:
 
-        def act(job: Job) -> str:
-            if job.at is not None:
-                return ": it was not paused"
-            resumed = app.resume_job(job.id)
-            return ": it will never fire again, and was removed" if resumed is None else when(app, resumed)
+    def act(job: Job) -> str:
+        if job.at is not None:
+            return ": it was not paused"
+        resumed = app.resume_job(job.id)
+        return ": it will never fire again, and was removed" if resumed is None else when(app, resumed)
 
-        act_on_jobs(choose(app, job_ids), "resumed", act, dry_run)
+    act_on_jobs(choose(app, job_ids), "resumed", act, dry_run)
 
 
 def when(app: Mainspring, job: Job) -> str:
@@ -96,29 +95,26 @@ def when(app: Mainspring, job: Job) -> str:
 
 @jobs.command()
 @acting_options
-def skip(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
+def skip(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool) -> None:
     """Leave out the next fire of jobs.
 
     \b
     Example:
       mainspring jobs skip nightly_report --app shop:app
     """
-    with opened(where, name) as app:
 
-        def act(job: Job) -> str:
-            skipped = (
-                "" if job.nominal is None else f"{from_us(job.nominal).astimezone(app.timezone):%Y-%m-%d %H:%M:%S %Z}"
-            )
-            return f": not at {skipped}{when(app, app.skip_next(job.id)).replace(': next', ', next', 1)}"
+    def act(job: Job) -> str:
+        skipped = "" if job.nominal is None else f"{from_us(job.nominal).astimezone(app.timezone):%Y-%m-%d %H:%M:%S %Z}"
+        return f": not at {skipped}{when(app, app.skip_next(job.id)).replace(': next', ', next', 1)}"
 
-        act_on_jobs(choose(app, job_ids), "skipped", act, dry_run)
+    act_on_jobs(choose(app, job_ids), "skipped", act, dry_run)
 
 
 @jobs.command()
 @acting_options
 @click.option("--cancel-runs", is_flag=True, help="Also cancel their runs that have not ended.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before several jobs are removed.")
-def remove(job_ids: tuple[str, ...], dry_run: bool, cancel_runs: bool, yes: bool, where: str | None, name: str) -> None:
+def remove(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool, cancel_runs: bool, yes: bool) -> None:
     """Remove jobs for good; one that is declared in code comes back when the app starts.
 
     \b
@@ -127,25 +123,22 @@ def remove(job_ids: tuple[str, ...], dry_run: bool, cancel_runs: bool, yes: bool
     """
     from mainspring.cli.common.choosing import ask
 
-    with opened(where, name) as app:
-        chosen = choose(app, job_ids)
-        if len(chosen) > len(job_ids) and not dry_run:
-            ask(f"{len(chosen)} jobs will be removed. Go on?", command("jobs remove ID --dry-run"), yes)
+    chosen = choose(app, job_ids)
+    if len(chosen) > len(job_ids) and not dry_run:
+        ask(f"{len(chosen)} jobs will be removed. Go on?", command("jobs remove ID --dry-run"), yes)
 
-        def act(job: Job) -> str:
-            app.remove_job(job.id, cancel_runs=cancel_runs)
-            return "" if job.declared is None else ": it is declared in code, and comes back when the app starts"
+    def act(job: Job) -> str:
+        app.remove_job(job.id, cancel_runs=cancel_runs)
+        return "" if job.declared is None else ": it is declared in code, and comes back when the app starts"
 
-        act_on_jobs(chosen, "removed", act, dry_run)
+    act_on_jobs(chosen, "removed", act, dry_run)
 
 
 @jobs.command()
 @acting_options
 @click.option("--wait", "wait_", is_flag=True, help="Wait until the runs have ended; 1 unless all succeed.")
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Seconds to wait; without end by default.")
-def run(
-    job_ids: tuple[str, ...], dry_run: bool, wait_: bool, timeout: float | None, where: str | None, name: str
-) -> None:
+def run(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool, wait_: bool, timeout: float | None) -> None:
     """Make a run of jobs at once, besides their schedules.
 
     \b
@@ -153,19 +146,18 @@ def run(
       mainspring jobs run nightly_report --wait --app shop:app
     """
     made: list[str] = []
-    with opened(where, name) as app:
 
-        def act(job: Job) -> str:
-            made.append(app.run_now(job.id).id)
-            return f": {visible(made[-1])}"
+    def act(job: Job) -> str:
+        made.append(app.run_now(job.id).id)
+        return f": {visible(made[-1])}"
 
-        act_on_jobs(choose(app, job_ids), "enqueued", act, dry_run)
-        if not wait_ or not made:
-            return
-        try:
-            ended = app.wait(made, timeout)
-        except TimeoutError as error:
-            raise CommandFailed(str(error), command(f"runs show {made[0]}")) from None
+    act_on_jobs(choose(app, job_ids), "enqueued", act, dry_run)
+    if not wait_ or not made:
+        return
+    try:
+        ended = app.wait(made, timeout)
+    except TimeoutError as error:
+        raise CommandFailed(str(error), command(f"runs show {made[0]}")) from None
     for each in ended:
         echo(f"{each.status} {visible(each.id)} {length(each.duration)}".rstrip())
     if any(each.status is not Status.SUCCEEDED for each in ended):

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command, usage_errors
 from mainspring.cli.common.output import Column, echo, print_json, table, with_progress
 from mainspring.cli.common.reading import read_past
-from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.acting import act_on_jobs, acting_options, when
 from mainspring.cli.jobs.group import choose, jobs, only, read_jobs
+from mainspring.core.insight.wording import several
 from mainspring.core.redaction import masked
 from mainspring.core.schedules.declaration import SCHEDULE, Difference
 from mainspring.core.validation import check_queue
-from mainspring.errors import MainspringError
 from mainspring.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
+    from mainspring.app import Mainspring
     from mainspring.app.declaring.task import Task
     from mainspring.core.job import Job
 
@@ -30,8 +32,8 @@ __all__ = ["adopt", "backfill", "diff", "export", "import_"]
 @click.argument("job_ids", metavar="[ID]...", nargs=-1)
 @click.option("--check", is_flag=True, help="End with 1 if anything differs.")
 @json_option
-@target_options
-def diff(job_ids: tuple[str, ...], check: bool, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def diff(app: Mainspring, job_ids: tuple[str, ...], check: bool, as_json: bool) -> None:
     """Show what differs between the schedules in the code and in the store.
 
     With a URL instead of an app it is what was changed by hand since it was declared.
@@ -41,15 +43,13 @@ def diff(job_ids: tuple[str, ...], check: bool, as_json: bool, where: str | None
       mainspring jobs diff --app shop:app
       mainspring jobs diff --check --app shop:app
     """
-    with opened(where, name) as app:
-        wanted = set(job_ids)
-        known = {job.id for job in choose(app, job_ids)} if job_ids else set()
-        found = [each for each in app.differences() if not wanted or each.job in wanted | known]
-        functions = {job.id: app.tasks.get(job.call.task_name) for job in app.store.examine_jobs()[0]}
-        rows = [
-            (each.job, each.field, *_sides(each, functions.get(each.job)), each.by or "", _moment(each))
-            for each in found
-        ]
+    wanted = set(job_ids)
+    known = {job.id for job in choose(app, job_ids)} if job_ids else set()
+    found = [each for each in app.differences() if not wanted or each.job in wanted | known]
+    functions = {job.id: app.tasks.get(job.call.task_name) for job in app.store.examine_jobs()[0]}
+    rows = [
+        (each.job, each.field, *_sides(each, functions.get(each.job)), each.by or "", _moment(each)) for each in found
+    ]
     if as_json:
         print_json([dict(zip(("job", "field", "code", "store", "by", "at"), row, strict=True)) for row in rows])
     elif rows:
@@ -86,7 +86,7 @@ def _sides(difference: Difference, task: Task[..., Any] | None) -> tuple[str, st
 
 @jobs.command()
 @acting_options
-def adopt(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
+def adopt(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool) -> None:
     """Take what the code declares for jobs that were changed by hand.
 
     \b
@@ -94,8 +94,7 @@ def adopt(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str)
       mainspring jobs adopt nightly_report --app shop:app
       mainspring jobs adopt '*' --dry-run --app shop:app
     """
-    with opened(where, name) as app:
-        act_on_jobs(choose(app, job_ids), "adopted", lambda job: when(app, app.adopt(job.id)), dry_run)
+    act_on_jobs(choose(app, job_ids), "adopted", lambda job: when(app, app.adopt(job.id)), dry_run)
 
 
 @jobs.command()
@@ -105,16 +104,15 @@ def adopt(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str)
 @click.option("--dry-run", is_flag=True, help="Only say which fires would run.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before it is done.")
 @json_option
-@target_options
+@on_app
 def backfill(
+    app: Mainspring,
     job_id: str,
     since: str,
     until: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    where: str | None,
-    name: str,
 ) -> None:
     """Run the past fires of a job that have no run, one after another.
 
@@ -125,41 +123,28 @@ def backfill(
     """
     from mainspring.cli.common.choosing import ask
 
-    with opened(where, name) as app:
-        job, now = only(app, job_id), app.now()
-        span = read_past(since, now, app.timezone), None if until is None else read_past(until, now, app.timezone)
-        done = _tried(lambda: app.backfill(job.id, *span, trial=True))
-        if not dry_run and done.fires:
-            ask(
-                f"{_fires(len(done.fires))} of {visible(job.id)} will run. Go on?",
-                command("jobs backfill --dry-run"),
-                yes,
-            )
-            done = _tried(lambda: app.backfill(job.id, *span))
+    job, now = only(app, job_id), app.now()
+    span = read_past(since, now, app.timezone), None if until is None else read_past(until, now, app.timezone)
+    with usage_errors():
+        done = app.backfill(job.id, *span, trial=True)
+    if not dry_run and done.fires:
+        question = f"{several(len(done.fires), 'fire')} of {visible(job.id)} will run. Go on?"
+        ask(question, command("jobs backfill --dry-run"), yes)
+        with usage_errors():
+            done = app.backfill(job.id, *span)
     if as_json:
         run_id = None if done.run is None else done.run.id
         return print_json({"job": job.id, "fires": done.fires, "known": done.known, "run": run_id})
     for fire in done.fires:
         echo(f"{fire:%a %Y-%m-%d %H:%M:%S %Z}")
-    left_out = f"; {_fires(len(done.known))} had a run" if done.known else ""
+    left_out = f"; {several(len(done.known), 'fire')} had a run" if done.known else ""
     if not done.fires:
         raise CommandFailed(f"nothing to run{left_out}", command(f"jobs show {job.id}"))
     if done.run is None:
-        return click.echo(f"{_fires(len(done.fires))} would run{left_out}", err=True)
-    return click.echo(f"{_fires(len(done.fires))} run, the first as {visible(done.run.id)}{left_out}", err=True)
-
-
-def _fires(number: int) -> str:
-    return f"{number:,} fire{'s' * (number != 1)}"
-
-
-def _tried(act: Any) -> Any:
-    try:
-        return act()
-    except ValueError as error:
-        if isinstance(error, OSError | MainspringError):
-            raise
-        raise CommandFailed(str(error), code=USAGE) from None
+        return click.echo(f"{several(len(done.fires), 'fire')} would run{left_out}", err=True)
+    return click.echo(
+        f"{several(len(done.fires), 'fire')} run, the first as {visible(done.run.id)}{left_out}", err=True
+    )
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -169,8 +154,8 @@ def _tried(act: Any) -> Any:
 @click.argument("job_ids", metavar="[ID]...", nargs=-1)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, writable=True), default="-", help="Write to a file.")
 @click.option("--all", "everything", is_flag=True, help="Also the schedules that are declared in code.")
-@target_options
-def export(job_ids: tuple[str, ...], output: str, everything: bool, where: str | None, name: str) -> None:
+@on_app
+def export(app: Mainspring, job_ids: tuple[str, ...], output: str, everything: bool) -> None:
     """Write jobs as JSON, for `mainspring jobs import`; arguments are written as they are, secrets included.
 
     \b
@@ -180,21 +165,17 @@ def export(job_ids: tuple[str, ...], output: str, everything: bool, where: str |
     """
     from mainspring.schedulers.portable import export_jobs
 
-    with opened(where, name) as app:
-        found = choose(app, job_ids) if job_ids else read_jobs(app)
-        chosen = [job for job in found if job_ids or everything or job.declared is None]
-        if len(chosen) < len(found):
-            number = len(found) - len(chosen)
-            click.echo(f"left out {_jobs(number)} declared in code: --all exports them, too", err=True)
-        if not chosen:
-            raise CommandFailed("there are no jobs to export", command("jobs list"))
-        _tried(lambda: export_jobs(chosen, sys.stdout if output == "-" else output))
+    found = choose(app, job_ids) if job_ids else read_jobs(app)
+    chosen = [job for job in found if job_ids or everything or job.declared is None]
+    if len(chosen) < len(found):
+        number = len(found) - len(chosen)
+        click.echo(f"left out {several(number, 'job')} declared in code: --all exports them, too", err=True)
+    if not chosen:
+        raise CommandFailed("there are no jobs to export", command("jobs list"))
+    with usage_errors():
+        export_jobs(chosen, sys.stdout if output == "-" else output)
     if output != "-":
-        echo(f"exported {_jobs(len(chosen))} to {visible(output)}")
-
-
-def _jobs(number: int) -> str:
-    return f"{number:,} job{'s' * (number != 1)}"
+        echo(f"exported {several(len(chosen), 'job')} to {visible(output)}")
 
 
 @jobs.command("import")
@@ -203,10 +184,8 @@ def _jobs(number: int) -> str:
 @click.option("--paused", is_flag=True, help="Import the jobs paused.")
 @click.option("-q", "--queue", default=None, help="Hand the jobs to this queue.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be imported.")
-@target_options
-def import_(
-    file: str, replace: bool, paused: bool, queue: str | None, dry_run: bool, where: str | None, name: str
-) -> None:
+@on_app
+def import_(app: Mainspring, file: str, replace: bool, paused: bool, queue: str | None, dry_run: bool) -> None:
     """Add the jobs of a FILE that `mainspring jobs export` wrote; all of them or, if an id is taken, none.
 
     \b
@@ -216,30 +195,30 @@ def import_(
     """
     from mainspring.schedulers.portable import import_jobs
 
-    with opened(where, name) as app:
-        found = import_jobs(sys.stdin if file == "-" else file)
+    found = import_jobs(sys.stdin if file == "-" else file)
+    for job in found:
+        _prepare(job, queue, paused)
+    taken = {job.id for job in read_jobs(app)} & {job.id for job in found}
+    if taken and not replace:
+        shown = ", ".join(sorted(taken)[:5]) + (", ..." if len(taken) > 5 else "")
+        raise CommandFailed(
+            f"{several(len(taken), 'job')} of {len(found)} are there already ({shown}); nothing was imported. "
+            "--replace overwrites them",
+            command("jobs list"),
+        )
+    if dry_run:
         for job in found:
-            _prepare(job, queue, paused)
-        taken = {job.id for job in read_jobs(app)} & {job.id for job in found}
-        if taken and not replace:
-            shown = ", ".join(sorted(taken)[:5]) + (", ..." if len(taken) > 5 else "")
-            raise CommandFailed(
-                f"{_jobs(len(taken))} of {len(found)} are there already ({shown}); nothing was imported. --replace "
-                "overwrites them",
-                command("jobs list"),
-            )
-        if dry_run:
-            for job in found:
-                echo(f"would be imported: {visible(job.id)}{' (replaces one)' if job.id in taken else ''}")
-            return
-        for job in with_progress(found, "import"):
-            app.jobs.put(job, replace=replace)
-    echo(f"imported {_jobs(len(found))}")
+            echo(f"would be imported: {visible(job.id)}{' (replaces one)' if job.id in taken else ''}")
+        return
+    for job in with_progress(found, "import"):
+        app.jobs.put(job, replace=replace)
+    echo(f"imported {several(len(found), 'job')}")
 
 
 def _prepare(job: Job, queue: str | None, paused: bool) -> None:
     if queue is not None:
-        job.executor, job.queue = "queue", _tried(lambda: check_queue(queue))
+        with usage_errors():
+            job.executor, job.queue = "queue", check_queue(queue)
     if job.executor != "queue":
         raise CommandFailed(
             f"job {job.id!r} is executed by the executor {job.executor!r} of a scheduler; --queue hands it to workers",

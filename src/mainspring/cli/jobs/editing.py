@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed, command, usage_errors
 from mainspring.cli.common.output import echo
 from mainspring.cli.common.reading import (
     Length,
@@ -20,12 +21,12 @@ from mainspring.cli.common.reading import (
     read_trigger,
     trigger_options,
 )
-from mainspring.cli.common.target import USAGE, CommandFailed, command, opened, target_of, target_options
+from mainspring.cli.common.target import on_app, on_new_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
 from mainspring.core.instants import from_us, to_us
-from mainspring.core.validation import OVERLAPS
-from mainspring.errors import ConflictingIdError, MainspringError
+from mainspring.core.validation import OVERLAPS, check_queue
+from mainspring.errors import ConflictingIdError
 from mainspring.triggers.excluding import like
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 def _job_options(func: Callback) -> Callback:
-    func = target_options(func)
     for option in (
         click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
         click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
@@ -74,7 +74,9 @@ def _job_options(func: Callback) -> Callback:
 @click.option("--paused", is_flag=True, help="Add it paused.")
 @click.option("--dry-run", is_flag=True, help="Only say when it would fire.")
 @_job_options
+@on_new_app
 def add(
+    app: Mainspring,
     task: str,
     words: tuple[str, ...],
     job_id: str | None,
@@ -86,8 +88,6 @@ def add(
     at: str | None,
     timezone: str | None,
     exclude: tuple[str, ...],
-    where: str | None,
-    name: str,
     **options: Any,
 ) -> None:
     """Have TASK called by a schedule: --cron, --every or --at.
@@ -100,31 +100,25 @@ def add(
       mainspring jobs add shop:resize cat.png width=100 --every 5m --app shop:app
       mainspring jobs add report --cron "0 9 * * *" --exclude weekends --exclude holidays.ics --app shop:app
     """
-    target = target_of(where)
-    with opened(target, name, must_exist="://" in target) as app:
-        trigger = read_trigger(app, cron, every, at, timezone)
-        if trigger is None:
-            raise CommandFailed(
-                "say when: --cron, --every or --at", command(f'jobs add {task} --cron "0 3 * * *"'), USAGE
-            )
-        trigger = read_excluding(trigger, exclude, app.timezone, app.now())
-        found, (args, kwargs) = find_task(app, task), read_arguments(words)
-        if dry_run:
-            return _preview(app, trigger)
-        _first_fire(app, trigger)
-        more: dict[str, Any] = {"next_run_time": None} if paused else {}
-        try:
-            job = app.add_job(
-                found, trigger, args, kwargs, job_id, replace_existing=replace, **_given(**options), **more
-            )
-        except ConflictingIdError as error:
-            raise CommandFailed(
-                f"the job id {error.job_id!r} is taken; choose another, or overwrite that job by --replace",
-                command(f"jobs edit {error.job_id}"),
-            ) from None
-        except (TypeError, ValueError) as error:
-            raise _usage(error) from None
-        echo(f"added {visible(job.id)}: {_next(app, job)}")
+    trigger = read_trigger(app, cron, every, at, timezone)
+    if trigger is None:
+        raise CommandFailed("say when: --cron, --every or --at", command(f'jobs add {task} --cron "0 3 * * *"'), USAGE)
+    trigger = read_excluding(trigger, exclude, app.timezone, app.now())
+    found, (args, kwargs) = find_task(app, task), read_arguments(words)
+    if dry_run:
+        return _preview(app, trigger)
+    _first_fire(app, trigger)
+    more: dict[str, Any] = {"next_run_time": None} if paused else {}
+    try:
+        with usage_errors(command("tasks")):
+            given = _given(**options)
+            job = app.add_job(found, trigger, args, kwargs, job_id, replace_existing=replace, **given, **more)
+    except ConflictingIdError as error:
+        raise CommandFailed(
+            f"the job id {error.job_id!r} is taken; choose another, or overwrite that job by --replace",
+            command(f"jobs edit {error.job_id}"),
+        ) from None
+    echo(f"added {visible(job.id)}: {_next(app, job)}")
     return None
 
 
@@ -147,7 +141,9 @@ def _preview(app: Mainspring, trigger: BaseTrigger) -> None:
 @click.option("--no-args", is_flag=True, help="Call it without arguments.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @_job_options
+@on_app
 def edit(
+    app: Mainspring,
     job_id: str,
     words: tuple[str, ...],
     task: str | None,
@@ -159,8 +155,6 @@ def edit(
     at: str | None,
     timezone: str | None,
     exclude: tuple[str, ...],
-    where: str | None,
-    name: str,
     **options: Any,
 ) -> None:
     """Change a job: when it fires, what it calls, how its runs are executed. Everything else stays.
@@ -173,40 +167,37 @@ def edit(
       mainspring jobs edit nightly --cron "30 4 * * *" --app shop:app
       mainspring jobs edit thumbs cat.png width=200 --queue slow --retries 3 --app shop:app
     """
-    with opened(where, name) as app:
-        job = only(app, job_id)
-        changes = _given(**options)
-        if task is not None:
-            changes["func"] = find_task(app, task)
-        if words or no_args:
-            changes["args"], changes["kwargs"] = read_arguments(words)
-        trigger = read_trigger(app, cron, every, at, timezone, job.trigger.timezone)
-        if trigger is not None:
-            trigger = like(trigger, job.trigger)
-        if exclude:
-            trigger = read_excluding(trigger or job.trigger, exclude, app.timezone, app.now())
-        if trigger is not None:
-            changes["trigger"] = trigger
-            if job.at is not None:  # a paused job stays so
-                changes["next_run_time"] = _first_fire(app, trigger)
-        if next_time_ is not None:
-            changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
-        if not changes:
-            raise CommandFailed("say what to change", command(f"jobs show {job.id}"), USAGE)
-        before = _shown_fields(app, job)
-        try:
-            changed = _evolved(job, changes) if dry_run else app.modify_job(job.id, **changes)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise _usage(error) from None
-        after = _shown_fields(app, changed)
-        for field in after:
-            if before[field] != after[field]:
-                echo(f"{field}: {visible(before[field])} -> {visible(after[field])}")
-        if dry_run:
-            return echo("nothing would change" if before == after else f"would be changed: {visible(job.id)}")
-        echo(f"changed {visible(job.id)}: {_next(app, changed)}")
-        if job.declared is not None:
-            click.echo("it is declared in code; a changed declaration resets it when the app starts", err=True)
+    job = only(app, job_id)
+    changes = _given(**options)
+    if task is not None:
+        changes["func"] = find_task(app, task)
+    if words or no_args:
+        changes["args"], changes["kwargs"] = read_arguments(words)
+    trigger = read_trigger(app, cron, every, at, timezone, job.trigger.timezone)
+    if trigger is not None:
+        trigger = like(trigger, job.trigger)
+    if exclude:
+        trigger = read_excluding(trigger or job.trigger, exclude, app.timezone, app.now())
+    if trigger is not None:
+        changes["trigger"] = trigger
+        if job.at is not None:  # a paused job stays so
+            changes["next_run_time"] = _first_fire(app, trigger)
+    if next_time_ is not None:
+        changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
+    if not changes:
+        raise CommandFailed("say what to change", command(f"jobs show {job.id}"), USAGE)
+    before = _shown_fields(app, job)
+    with usage_errors(command("tasks"), (TypeError, ValueError, AttributeError)):
+        changed = _evolved(job, changes) if dry_run else app.modify_job(job.id, **changes)
+    after = _shown_fields(app, changed)
+    for field in after:
+        if before[field] != after[field]:
+            echo(f"{field}: {visible(before[field])} -> {visible(after[field])}")
+    if dry_run:
+        return echo("nothing would change" if before == after else f"would be changed: {visible(job.id)}")
+    echo(f"changed {visible(job.id)}: {_next(app, changed)}")
+    if job.declared is not None:
+        click.echo("it is declared in code; a changed declaration resets it when the app starts", err=True)
     return None
 
 
@@ -216,7 +207,8 @@ def _given(
     """Return the options of a job that were given, by the names that `add_job` takes."""
     found = policy_of(**options, name=job_name)
     if "queue" in found:
-        _checked_queue(found["queue"])
+        with usage_errors():
+            check_queue(found["queue"])
     lengths = {
         "misfire_grace_time": (grace, _ANY),
         "late_after": (late_after, _AUTO),
@@ -226,21 +218,6 @@ def _given(
         if text is not None:
             found[name] = None if text == none else Length().convert(text, None, None)
     return found
-
-
-def _checked_queue(queue: str) -> None:
-    from mainspring.core.validation import check_queue
-
-    try:
-        check_queue(queue)
-    except ValueError as error:
-        raise CommandFailed(str(error), code=USAGE) from None
-
-
-def _usage(error: Exception) -> Exception:
-    if isinstance(error, OSError | MainspringError):
-        return error
-    return CommandFailed(str(error), command("tasks"), USAGE)
 
 
 def _next(app: Mainspring, job: Job) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.failing import USAGE, CommandFailed, command
 from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command
 from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
-from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, read_jobs, shown_call
 from mainspring.core.insight.health import JobState
 from mainspring.core.insight.wording import duration
@@ -29,43 +30,10 @@ RUNS_SHOWN: Final = 5
 FIRES_SHOWN: Final = 5
 
 
-@jobs.command("list")
-@click.option("--health", "states", metavar="STATE,...", help="Only jobs that are new, paused, up, late or down.")
-@json_option
-@target_options
-def list_(states: str | None, as_json: bool, where: str | None, name: str) -> None:
-    """Show jobs and how they fare, the next one to fire first.
-
-    \b
-    Examples:
-      mainspring jobs list --app shop:app
-      mainspring jobs list --health late,down --app shop:app
-    """
-    wanted = _read_states(states)
-    with opened(where, name) as app:
-        found, now = read_jobs(app), app.now()
-        healths = app.healths(found)
-        found = [job for job in found if healths[job.id].state in wanted]
-        rows = [_row(app, job, healths[job.id], now) for job in found]
-        records = [to_json(app, job, healths[job.id]) for job in found] if as_json else []
-    if as_json:
-        print_json(records)
-    elif rows:
-        columns = (
-            Column("id", cut=True), Column("health"), Column("next", optional=True), Column("", right=True),
-            Column("when", cut=True), Column("task", cut=True, optional=True), Column("queue", optional=True),
-        )  # fmt: skip
-        table(columns, rows)
-    else:
-        click.echo("there are no jobs" if states is None else f"no job is {' or '.join(wanted)}", err=True)
-    if not found:
-        raise click.exceptions.Exit(FAILED)
-
-
-def _read_states(text: str | None) -> list[JobState]:
+def _read_states(_: click.Context, __: click.Parameter, text: str | None) -> list[JobState] | None:
     """Read the states of `--health late,down`; without it, any will do."""
     if text is None:
-        return list(JobState)
+        return None
     words = [word.strip() for word in text.split(",")]
     known = [str(state) for state in JobState]
     for word in words:
@@ -73,6 +41,36 @@ def _read_states(text: str | None) -> list[JobState]:
             hint = near(word, known)
             raise CommandFailed(f"no health is called {word!r}{hint}", command("jobs list --health late,down"), USAGE)
     return list(map(JobState, words))
+
+
+@jobs.command("list")
+@click.option("--health", "states", metavar="STATE,...", callback=_read_states,
+              help="Only jobs that are new, paused, up, late or down.")  # fmt: skip
+@json_option
+@on_app
+def list_(app: Mainspring, states: list[JobState] | None, as_json: bool) -> None:
+    """Show jobs and how they fare, the next one to fire first.
+
+    \b
+    Examples:
+      mainspring jobs list --app shop:app
+      mainspring jobs list --health late,down --app shop:app
+    """
+    found, now = read_jobs(app), app.now()
+    healths = app.healths(found)
+    found = [job for job in found if states is None or healths[job.id].state in states]
+    if as_json:
+        print_json([to_json(app, job, healths[job.id]) for job in found])
+    elif found:
+        columns = (
+            Column("id", cut=True), Column("health"), Column("next", optional=True), Column("", right=True),
+            Column("when", cut=True), Column("task", cut=True, optional=True), Column("queue", optional=True),
+        )  # fmt: skip
+        table(columns, [_row(app, job, healths[job.id], now) for job in found])
+    else:
+        click.echo("there are no jobs" if states is None else f"no job is {' or '.join(states)}", err=True)
+    if not found:
+        raise click.exceptions.Exit(FAILED)
 
 
 def _row(app: Mainspring, job: Job, health: JobHealth, now: int) -> list[str]:
@@ -109,20 +107,19 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
 @jobs.command()
 @click.argument("job_id", metavar="ID")
 @json_option
-@target_options
-def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def show(app: Mainspring, job_id: str, as_json: bool) -> None:
     """Show a job, its next fires and its last runs.
 
     \b
     Example:
       mainspring jobs show nightly_report --app shop:app
     """
-    with opened(where, name) as app:
-        job, now = only(app, job_id), app.now()
-        record = to_json(app, job, app.healths([job])[job.id])
-        fires = [] if job.at is None else preview(job, now, FIRES_SHOWN, app.timezone)
-        runs = app.find(job=job.id, limit=RUNS_SHOWN)
-        shown_next = " ".join(next_time(app, job, now))
+    job, now = only(app, job_id), app.now()
+    record = to_json(app, job, app.healths([job])[job.id])
+    fires = [] if job.at is None else preview(job, now, FIRES_SHOWN, app.timezone)
+    runs = app.find(job=job.id, limit=RUNS_SHOWN)
+    shown_next = " ".join(next_time(app, job, now))
     if as_json:
         return print_json({**record, "fires": [fire.at for fire in fires], "runs": [_run_to_json(run) for run in runs]})
     pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("when", record["when"])]
@@ -162,8 +159,8 @@ def _fire_row(fire: Fire, now: int) -> tuple[str, str]:
 @click.argument("job_ids", metavar="[ID]...", nargs=-1)
 @click.option("-n", "--number", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many.")
 @json_option
-@target_options
-def next_(job_ids: tuple[str, ...], number: int, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def next_(app: Mainspring, job_ids: tuple[str, ...], number: int, as_json: bool) -> None:
     """Show the next fires of jobs, or of all jobs together.
 
     \b
@@ -171,11 +168,10 @@ def next_(job_ids: tuple[str, ...], number: int, as_json: bool, where: str | Non
       mainspring jobs next --app shop:app
       mainspring jobs next nightly_report -n 20 --app shop:app
     """
-    with opened(where, name) as app:
-        found, now = choose(app, job_ids) if job_ids else read_jobs(app), app.now()
-        # From the earliest due one on, which may be overdue.
-        due = min((job.nominal for job in found if job.at is not None and job.nominal is not None), default=0)
-        fires = fires_between(found, due, MAX_INSTANT, number, app.timezone)
+    found, now = choose(app, job_ids) if job_ids else read_jobs(app), app.now()
+    # From the earliest due one on, which may be overdue.
+    due = min((job.nominal for job in found if job.at is not None and job.nominal is not None), default=0)
+    fires = fires_between(found, due, MAX_INSTANT, number, app.timezone)
     if as_json:
         print_json(
             [

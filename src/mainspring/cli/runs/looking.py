@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mainspring.cli.common.choosing import FilterCommand, read_filter, words_of
+from mainspring.cli.common.failing import FAILED, CommandFailed, command
 from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
-from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_of, target_options
+from mainspring.cli.common.target import json_option, on_app, opened, target_of, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
 from mainspring.core.insight.run_texts import kind_of, says, shown_call, starts_text, took_of
+from mainspring.core.insight.wording import several
 from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, WAITING, Status
 from mainspring.errors import RunNotFound
@@ -127,19 +129,18 @@ def _found(app: Mainspring, run_id: str) -> RunView:
 @runs.command()
 @click.argument("run_id", metavar="ID")
 @json_option
-@target_options
-def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def show(app: Mainspring, run_id: str, as_json: bool) -> None:
     """Show all there is to know of a run, with the traceback of its last failure.
 
     \b
     Example:
       mainspring runs show 019a8c3b5e7d0c4f2a --app shop:app
     """
-    with opened(where, name) as app:
-        run, now = _found(app, run_id), app.now()
-        record = _to_json(app, run)
-        status, why = kind_of(run, now), app.runs.explain(run.id).sentence
-        took = length(took_of(run, now))
+    run, now = _found(app, run_id), app.now()
+    record = _to_json(app, run)
+    status, why = kind_of(run, now), app.runs.explain(run.id).sentence
+    took = length(took_of(run, now))
     if as_json:
         return print_json(record)
     pairs = [("id", run.id), ("status", status), ("why", why), ("call", record["call"])]
@@ -161,8 +162,7 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
         echo(f"\nstart {run.errors[-1].attempt} failed")
         _print_lines(run.errors[-1].traceback or str(run.errors[-1]))
     if run.log:
-        echo()
-        echo(f"{len(run.log)} log line{'s' * (len(run.log) != 1)}: {command(f'runs log {run.id}')}")
+        echo(f"\n{several(len(run.log), 'log line')}: {command(f'runs log {run.id}')}")
     return None
 
 
@@ -175,27 +175,26 @@ def _print_lines(text: str) -> None:
 @click.argument("run_id", metavar="ID")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
 @json_option
-@target_options
-def log(run_id: str, follow: bool, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def log(app: Mainspring, run_id: str, follow: bool, as_json: bool) -> None:
     """Print what a run has logged.
 
     \b
     Example:
       mainspring runs log 019a8c3b5e7d0c4f2a --follow --app shop:app
     """
-    with opened(where, name) as app:
+    run = _found(app, run_id)
+    if as_json and not follow:
+        return print_json(list(run.log))
+    seen: tuple[str, ...] = ()
+    while True:
+        for line in _new_lines(seen, run.log):
+            print_json(line) if as_json else echo(visible(line))
+        seen = run.log
+        if not follow or run.status in FINAL:
+            break
+        time.sleep(FOLLOW_SECONDS)
         run = _found(app, run_id)
-        if as_json and not follow:
-            return print_json(list(run.log))
-        seen: tuple[str, ...] = ()
-        while True:
-            for line in _new_lines(seen, run.log):
-                print_json(line) if as_json else echo(visible(line))
-            seen = run.log
-            if not follow or run.status in FINAL:
-                break
-            time.sleep(FOLLOW_SECONDS)
-            run = _found(app, run_id)
     if not seen:
         click.echo("it has logged nothing", err=True)
         raise click.exceptions.Exit(FAILED)
@@ -214,22 +213,21 @@ def _new_lines(seen: tuple[str, ...], lines: tuple[str, ...]) -> tuple[str, ...]
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Seconds to wait; without end by default.")
 @json_option
-@target_options
-def wait(run_ids: tuple[str, ...], timeout: float | None, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def wait(app: Mainspring, run_ids: tuple[str, ...], timeout: float | None, as_json: bool) -> None:
     """Wait until runs have ended; end with 1 unless all have succeeded.
 
     \b
     Example:
       mainspring runs wait 019a8c3b5e7d0c4f2a --timeout 60 --app shop:app
     """
-    with opened(where, name) as app:
-        try:
-            ended = app.wait(run_ids, timeout)
-        except RunNotFound as error:
-            raise CommandFailed(str(error), command("runs list")) from None
-        except TimeoutError as error:
-            raise CommandFailed(str(error), command(f"runs show {run_ids[0]}")) from None
-        records = [_to_json(app, run) for run in ended]
+    try:
+        ended = app.wait(run_ids, timeout)
+    except RunNotFound as error:
+        raise CommandFailed(str(error), command("runs list")) from None
+    except TimeoutError as error:
+        raise CommandFailed(str(error), command(f"runs show {run_ids[0]}")) from None
+    records = [_to_json(app, run) for run in ended]
     if as_json:
         print_json(records)
     else:

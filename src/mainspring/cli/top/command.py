@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from mainspring.cli.common.output import Column, echo, print_json, table
-from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.top.keys import Keyboard, has_terminal
 from mainspring.cli.top.snapshot import COLUMNS, SECTIONS, Snapshot, take
@@ -26,8 +26,8 @@ _CUT: Final = ("queue", "job", "when", "node", "queues", "call", "says")
 @click.option("--interval", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between looks.")
 @click.option("--once", is_flag=True, help="Print it once, as without a terminal.")
 @json_option
-@target_options
-def top(interval: float, once: bool, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def top(app: Mainspring, interval: float, once: bool, as_json: bool) -> None:
     """Watch queues, jobs, nodes and what happened last, and act on them by single keys.
 
     Tab goes to the next section, the arrow keys (or j and k) to another row. p pauses or resumes a queue or a job, r
@@ -38,12 +38,11 @@ def top(interval: float, once: bool, as_json: bool, where: str | None, name: str
     Example:
       mainspring top --app shop:app
     """
-    with opened(where, name) as app:
-        if as_json:
-            return print_json(take(app).to_json())
-        if once or not has_terminal():
-            return print_once(take(app))
-        return watch(app, interval)
+    if as_json:
+        return print_json(take(app).to_json())
+    if once or not has_terminal():
+        return print_once(take(app))
+    return watch(app, interval)
 
 
 def print_once(snapshot: Snapshot) -> None:

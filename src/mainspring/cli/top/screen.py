@@ -149,20 +149,11 @@ def _share(wanted: Mapping[str, int], height: int) -> dict[str, int]:
 # -- what keys do --------------------------------------------------------------------------------------------------
 
 
-def _pause_queue(app: Mainspring, row: Row) -> str:
-    if row.state == "paused":
-        app.resume_queue(row.id)
-        return "resumed"
-    app.pause_queue(row.id)
-    return "paused"
-
-
-def _pause_job(app: Mainspring, row: Row) -> str:
-    if row.state == "paused":
-        app.resume_job(row.id)
-        return "resumed"
-    app.pause_job(row.id)
-    return "paused"
+def _turn(row: Row, pause: Callable[[str], object], resume: Callable[[str], object]) -> str:
+    """Pause a queue or a job, or resume it if it is paused."""
+    act, done = (resume, "resumed") if row.state == "paused" else (pause, "paused")
+    act(row.id)
+    return done
 
 
 def _skip(app: Mainspring, row: Row) -> str:
@@ -185,7 +176,10 @@ def _cancel(app: Mainspring, row: Row) -> str:
 
 
 _ACTIONS: Final[dict[str, dict[str, Callable[[Mainspring, Row], str]]]] = {
-    "p": {"queues": _pause_queue, "jobs": _pause_job},
+    "p": {
+        "queues": lambda app, row: _turn(row, app.pause_queue, app.resume_queue),
+        "jobs": lambda app, row: _turn(row, app.pause_job, app.resume_job),
+    },
     "r": {"runs": _retry, "jobs": _run_now},
     "c": {"runs": _cancel},
     "s": {"jobs": _skip},

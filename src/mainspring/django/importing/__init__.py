@@ -1,1 +1,1 @@
-"""Take over the queued and finished tasks of django-q. Nothing that a pickle names is imported or called."""
+"""Take over from django-q: its settings, its queued and finished tasks. Nothing that a pickle names is imported."""

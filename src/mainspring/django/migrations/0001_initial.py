@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 import mainspring.django.fields
 from mainspring.django.conf import conf
-from mainspring.django.operations import StoreTables
+from mainspring.django.store.operations import StoreTables
 
 STATE = [
     migrations.CreateModel(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from django.db import migrations
 
 from mainspring.django.conf import conf
-from mainspring.django.operations import StoreTables
+from mainspring.django.store.operations import StoreTables
 
 ours: Any = import_module("mainspring.django.migrations.0001_initial")
 

@@ -19,7 +19,7 @@ from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.sentinel import Sentinel
 from mainspring.cluster.settings import Settings
 from mainspring.django.conf import conf, read
-from mainspring.django.q_cluster import CLUSTER_VARIABLE
+from mainspring.django.importing.q_cluster import CLUSTER_VARIABLE
 from mainspring.errors import MainspringError
 
 __all__ = ["APP", "Command", "cluster_settings"]

@@ -6,20 +6,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from mainspring.cli.common.failing import FAILED, UNREACHABLE, CommandFailed
 from mainspring.cli.common.output import echo, print_json
-from mainspring.cli.common.target import (
-    FAILED,
-    UNREACHABLE,
-    CommandFailed,
-    json_option,
-    opened,
-    target_of,
-    target_options,
-)
+from mainspring.cli.common.target import json_option, opened, target_of, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.errors import MainspringError
 
@@ -84,15 +78,10 @@ def _paragraph(finding: Finding) -> str:
     """Lay out a finding beside its mark, its advice below."""
     # A pipe is as wide as its lines, so that grep finds whole sentences.
     width = max(40, shutil.get_terminal_size().columns - 21) if sys.stdout.isatty() else sys.maxsize
-    lines = textwrap.wrap(_one_line(finding.text), width, break_long_words=False, break_on_hyphens=False)
+    wrap = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
+    lines = wrap(_one_line(finding.text))
     if finding.advice:
-        lines += textwrap.wrap(
-            f"-> {_one_line(finding.advice)}",
-            width,
-            subsequent_indent="   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += wrap(f"-> {_one_line(finding.advice)}", subsequent_indent="   ")
     return f"{finding.subject:<10}  " + ("\n" + " " * 21).join(lines)
 
 

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import click
 
+from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.reading import exclude_option, read_excluding
-from mainspring.cli.common.target import USAGE, CommandFailed, json_option
+from mainspring.cli.common.target import json_option
 from mainspring.core.instants import from_us, to_us
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.clock_notes import fire_note

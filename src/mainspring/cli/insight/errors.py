@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.common.choosing import FilterCommand, read_filter, words_of
+from mainspring.cli.common.failing import FAILED, command
 from mainspring.cli.common.output import Column, ago, print_json, table
-from mainspring.cli.common.target import FAILED, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.core.failures import group_errors
 from mainspring.core.instants import to_us
 from mainspring.core.searching import MOST_RUNS_SEARCHED, search
 
 if TYPE_CHECKING:
+    from mainspring.app import Mainspring
     from mainspring.core.failures import ErrorGroup
 
 __all__ = ["errors"]
@@ -23,8 +25,8 @@ __all__ = ["errors"]
 @click.argument("words", metavar="[FILTER]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Look through all failed runs, not only the newest 10,000.")
 @json_option
-@target_options
-def errors(words: tuple[str, ...], everything: bool, as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def errors(app: Mainspring, words: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Group failed runs by their error: its type, and the place in your code where it was raised.
 
     FILTER is that of `mainspring runs`.
@@ -36,11 +38,10 @@ def errors(words: tuple[str, ...], everything: bool, as_json: bool, where: str |
     """
     given = words_of(words)
     chosen = given if any(" status:" in f" {word}" for word in given) else ["status:failed", *given]
-    with opened(where, name) as app:
-        wanted = read_filter(app, chosen)
-        most = None if everything else MOST_RUNS_SEARCHED
-        page = search(app.runs, wanted, limit=most or 10**9, most=most)
-        groups, now = group_errors(page.runs), app.now()
+    wanted = read_filter(app, chosen)
+    most = None if everything else MOST_RUNS_SEARCHED
+    page = search(app.runs, wanted, limit=most or 10**9, most=most)
+    groups, now = group_errors(page.runs), app.now()
     if as_json:
         print_json([_to_json(group) for group in groups])
     elif groups:

@@ -6,17 +6,9 @@ import sys
 
 import click
 
+from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed
 from mainspring.cli.common.output import print_json
-from mainspring.cli.common.target import (
-    FAILED,
-    USAGE,
-    CommandFailed,
-    json_option,
-    load_app,
-    opened,
-    target_of,
-    target_options,
-)
+from mainspring.cli.common.target import json_option, load_app, opened, target_of, target_options
 
 __all__ = ["check"]
 
@@ -44,7 +36,7 @@ def check(target: str | None, beside: tuple[str, ...], where: str | None, name: 
 
     from mainspring.app.doctor import Finding, Mark
     from mainspring.app.insight.checking import check_code
-    from mainspring.cli.doctor import show_findings
+    from mainspring.cli.insight.doctor import show_findings
     from mainspring.jobstores.opening import absent_file
 
     place = target_of(target or where)

@@ -91,14 +91,6 @@ def _name(value: str, keys: Found, found: Found, messages: Messages, source: Any
         found["name"] = str(value)
 
 
-def _cluster_name(value: str, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    found["default_queue"] = str(value)
-
-
-def _orm(value: str, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    found["url"] = f"django://{value}"
-
-
 def _redis(value: Any, keys: Found, found: Found, messages: Messages, source: Any) -> None:
     if isinstance(value, str):
         found["url"] = value
@@ -141,18 +133,6 @@ def _workers(value: int, keys: Found, found: Found, messages: Messages, source: 
     messages.append(_note("workers", value, text))
 
 
-def _recycle(value: int, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    found["max_runs"] = int(value) if value else None
-
-
-def _max_rss(value: int | None, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    found["max_rss"] = None if value is None else int(value) * 1024
-
-
-def _timeout(value: float | None, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-    found["timeout"] = None if not value else float(value)
-
-
 def _retry(value: float | None, keys: Found, found: Found, messages: Messages, source: Any) -> None:
     if value and int(keys.get("max_attempts") or 0) > 1:
         found["backoff"] = (float(value),)
@@ -180,16 +160,16 @@ def _save_limit(value: int, keys: Found, found: Found, messages: Messages, sourc
     found["save_successes"] = int(value) >= 0
 
 
-def _set(field: str) -> Callable[..., None]:
+def _set(field: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:
     def put(value: Any, keys: Found, found: Found, messages: Messages, source: Any) -> None:
-        found[field] = value
+        found[field] = read(value)
 
     return put
 
 
 KEYS: Final[dict[str, Callable[..., None]]] = {
     # The broker comes before the name, which names the store of some brokers.
-    "orm": _orm,
+    "orm": _set("url", "django://{}".format),
     "redis": _redis,
     "django_redis": _django_redis,
     "mongo": _mongo,
@@ -198,11 +178,11 @@ KEYS: Final[dict[str, Callable[..., None]]] = {
     "iron_mq": _no_broker,
     "broker_class": _broker_class,
     "name": _name,
-    "cluster_name": _cluster_name,
+    "cluster_name": _set("default_queue", str),
     "workers": _workers,
-    "recycle": _recycle,
-    "max_rss": _max_rss,
-    "timeout": _timeout,
+    "recycle": _set("max_runs", lambda value: int(value) if value else None),
+    "max_rss": _set("max_rss", lambda value: None if value is None else int(value) * 1024),
+    "timeout": _set("timeout", lambda value: float(value) if value else None),
     "retry": _retry,
     "max_attempts": _max_attempts,
     "ack_failures": _ack_failures,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from mainspring.cli.common.failing import FAILED, CommandFailed, command
 from mainspring.cli.common.output import echo, fields, print_json
-from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.verbs import VerbGroup
+from mainspring.core.insight.wording import several
 from mainspring.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def db() -> None:
 
 @db.command()
 @json_option
-@target_options
-def check(as_json: bool, where: str | None, name: str) -> None:
+@on_app
+def check(app: Mainspring, as_json: bool) -> None:
     """Check that this version knows the schema of the store, and that its records can be read; change nothing.
 
     Ends with 1 if something is wrong.
@@ -44,8 +46,7 @@ def check(as_json: bool, where: str | None, name: str) -> None:
     Example:
       mainspring db check --app shop:app
     """
-    with opened(where, name) as app:
-        found = _examine(app)
+    found = _examine(app)
     if as_json:
         print_json(found)
     else:
@@ -97,8 +98,8 @@ def _mismatch(app: Mainspring) -> str:
 
 
 @db.command()
-@target_options
-def migrate(where: str | None, name: str) -> None:
+@on_app
+def migrate(app: Mainspring) -> None:
     """Bring the tables of a store to the schema of this version.
 
     No migration exists yet: tables of another schema need the version of mainspring that wrote them.
@@ -107,28 +108,26 @@ def migrate(where: str | None, name: str) -> None:
     Example:
       mainspring db migrate --app shop:app
     """
-    with opened(where, name) as app:
-        mismatch = _mismatch(app)
-        if mismatch:
-            raise CommandFailed(mismatch, command("db check"))
-        schema = app.store.health().schema
+    mismatch = _mismatch(app)
+    if mismatch:
+        raise CommandFailed(mismatch, command("db check"))
+    schema = app.store.health().schema
     known = "" if schema is None else f": the store has schema {schema}, as this version wants it"
     echo(f"nothing to migrate{known}")
 
 
 @db.command()
 @click.option("--most", type=click.IntRange(1), default=None, help="Delete at most this many runs.")
-@target_options
-def prune(most: int | None, where: str | None, name: str) -> None:
+@on_app
+def prune(app: Mainspring, most: int | None) -> None:
     """Delete ended runs that are past their retention now; nodes do the same, a little at a time.
 
     \b
     Example:
       mainspring db prune --app shop:app
     """
-    with opened(where, name) as app:
-        *_, number = _with_counter(_pruned(app, most))
-    echo(f"deleted {number:,} run{'s' * (number != 1)}")
+    *_, number = _with_counter(_pruned(app, most))
+    echo(f"deleted {several(number, 'run')}")
 
 
 def _pruned(app: Mainspring, most: int | None) -> Iterator[int]:
