@@ -21,7 +21,7 @@ from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.jobstores.base import QueueInfo
-from mainspring.node.awaiting import CALLER_LOOP
+from mainspring.node.events.awaiting import CALLER_LOOP
 
 if TYPE_CHECKING:
     from mainspring.app.enqueuing.transactions import AsyncWithin

@@ -14,7 +14,7 @@ from mainspring.core.validation import make_policy
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, failed, may_always_start
 from mainspring.jobstores.base import JobStore
-from mainspring.node.listeners import Listeners
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock

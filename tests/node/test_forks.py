@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.clock import SystemClock
 from mainspring.events import EVENT_SCHEDULER_STARTED, SchedulerEvent
-from mainspring.node.listeners import Listeners
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.loop import Loop
 
 pytestmark = [

@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.events import EVENT_JOB_HEALTH, EVENT_JOB_MISSED
 from mainspring.jobstores.base import JobStore
-from mainspring.node.listeners import Listeners
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.watch import lookouts
 from tests.node.bench import Bench
 

@@ -19,7 +19,7 @@ from mainspring.executors.current_run import CURRENT
 from mainspring.executors.pool import ThreadPoolExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node.listeners import Listeners
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger

@@ -18,8 +18,8 @@ from mainspring.core.quantities import LONGEST_DELAY_SECONDS
 from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.heartbeat import MOST_MISSING_FUNCTIONS, describe
-from mainspring.node.listeners import Listeners
 from mainspring.node.loop import Loop
 from mainspring.triggers.interval import IntervalTrigger
 from tests.node.bench import Bench

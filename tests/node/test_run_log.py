@@ -13,7 +13,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Condition, Error, Outcome, Report, Result, Run, Status
 from mainspring.errors import Retry
 from mainspring.events import EVENT_JOB_EXECUTED
-from mainspring.node.run_events import RunEvents
+from mainspring.node.events.run_events import RunEvents
 from tests.node.bench import Bench
 
 TRACE = """Traceback (most recent call last):
@@ -172,7 +172,7 @@ def test_a_batch_with_nobody_reading_writes_nothing_and_looks_at_no_argument(
 ) -> None:
     caplog.set_level(logging.WARNING, "mainspring.runs")
     looks: list[object] = []
-    monkeypatch.setattr("mainspring.node.run_log.call_text", lambda *given: looks.append(given))
+    monkeypatch.setattr("mainspring.node.events.run_log.call_text", lambda *given: looks.append(given))
     bench.add(seconds=1000)
     bench.link.scheduler()
     bench.executor.end_all()

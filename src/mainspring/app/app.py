@@ -75,9 +75,9 @@ from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import BrokenJob, JobStore
 from mainspring.jobstores.health import check_requirement
-from mainspring.node.awaiting import Awaiter
-from mainspring.node.listeners import Listeners
-from mainspring.node.run_events import RunEvents
+from mainspring.node.events.awaiting import Awaiter
+from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.watch.alerts import AlertBook
 from mainspring.node.watch.pings import Pinger
 

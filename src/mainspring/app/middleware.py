@@ -12,7 +12,7 @@ from typing import Any, Final
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.executors.current_run import CURRENT, CurrentRun
 from mainspring.executors.execution import mark_reported
-from mainspring.node.awaiting import Awaiter, CallNext, is_awaitable, resolve
+from mainspring.node.events.awaiting import Awaiter, CallNext, is_awaitable, resolve
 
 __all__ = ["SIGNALS", "Middleware", "error_reporters"]
 

@@ -19,8 +19,8 @@ from mainspring.errors import SchedulerAlreadyRunningError
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import shown
 from mainspring.jobstores.health import enforce
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.forking import check_threads, forget_in_children, handle_here
-from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 
 if TYPE_CHECKING:

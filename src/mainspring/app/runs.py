@@ -32,7 +32,7 @@ from mainspring.errors import JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import find_job, instant_of, make_query, newest, pages
-from mainspring.node.run_events import RunEvents
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.settling import Settler
 from mainspring.util import localize
 

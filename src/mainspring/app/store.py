@@ -25,7 +25,7 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.jobstores.opening import check_url, open_for_app
 from mainspring.locks import free_in_children
-from mainspring.node.run_events import RunEvents
+from mainspring.node.events.run_events import RunEvents
 from mainspring.util import astimezone
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from mainspring.core.run import Call, Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
-from mainspring.node.complaints import Complaints
+from mainspring.node.events.complaints import Complaints
+from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.heartbeat import cluster_of
-from mainspring.node.listeners import Listeners
-from mainspring.node.run_events import RunEvents
 from mainspring.node.store_link import StoreLink
 
 __all__ = ["Node", "Watcher"]

@@ -10,7 +10,7 @@ from mainspring.core.plan import DueJob, Firing, MissedFires, Place, Plan, firin
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import RUNS_STEP
-from mainspring.node.complaints import Complaints
+from mainspring.node.events.complaints import Complaints
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.watch.overlaps import WaitingFires
 

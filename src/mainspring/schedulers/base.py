@@ -21,10 +21,10 @@ from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import BaseJobStore, JobStore
 from mainspring.locks import free_in_children
+from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.forking import check_threads, forget_in_children
-from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
-from mainspring.node.run_events import RunEvents
 from mainspring.node.watch.alerts import AlertBook
 from mainspring.node.watch.pings import Pinger
 from mainspring.plugins import check_options, find_plugin

@@ -22,10 +22,10 @@ from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import instant_of, make_query, newest
+from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.jobs.book import JOB_OPTIONS, JobBook, PastFires
-from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
-from mainspring.node.run_events import RunEvents
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import undefined
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.declaring.dependencies import Provider, enter_async, opened
 from mainspring.core.references import get_callable_name, iscoroutinefunction_partial
-from mainspring.node.awaiting import Awaiter, is_awaitable
+from mainspring.node.events.awaiting import Awaiter, is_awaitable
 
 if TYPE_CHECKING:
     import asyncio

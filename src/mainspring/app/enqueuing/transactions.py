@@ -20,7 +20,7 @@ from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import Answers, JobStore
-from mainspring.node.run_events import RunEvents
+from mainspring.node.events.run_events import RunEvents
 
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring

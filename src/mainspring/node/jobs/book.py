@@ -24,9 +24,9 @@ from mainspring.errors import MaxInstancesReachedError, SchedulerNotRunningError
 from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import count_unfinished, fired_instants
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.jobs.lookup import JobLookup, PendingJob
 from mainspring.node.new_ids import new_job_id
-from mainspring.node.run_events import RunEvents
 from mainspring.plugins import make_trigger, without_excluded
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined

@@ -10,7 +10,7 @@ from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
 from mainspring.core.run import HELD_PREFIX
 from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
-from mainspring.node.complaints import Complaints
+from mainspring.node.events.complaints import Complaints
 from mainspring.node.watch.alerts import AlertWatch
 
 if TYPE_CHECKING:

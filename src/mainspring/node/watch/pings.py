@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from mainspring.events import EVENT_JOB_EXECUTED
-from mainspring.node.listeners import Listeners
+from mainspring.node.events.listeners import Listeners
 from mainspring.node.watch.webhook import check_url, ping_url
 
 __all__ = ["Pinger"]

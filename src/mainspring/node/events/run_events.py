@@ -32,8 +32,8 @@ from mainspring.events import (
     SchedulerEvent,
 )
 from mainspring.jobstores.counting import MetricSums
-from mainspring.node.listeners import Listeners
-from mainspring.node.run_log import RunLog
+from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_log import RunLog
 
 __all__ = ["RunEvents"]
 

@@ -11,7 +11,7 @@ from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.errors import is_own
 from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.forks import leave_if_forked
-from mainspring.node.awaiting import Awaiter, is_awaitable
+from mainspring.node.events.awaiting import Awaiter, is_awaitable
 
 __all__ = ["Listeners"]
 
