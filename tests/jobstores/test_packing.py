@@ -14,7 +14,7 @@ from mainspring.core.job import Job
 from mainspring.core.run import ON, After, Call, Error, Report, Result, Run, Status
 from mainspring.core.transitions import conclude
 from mainspring.jobstores.records.packing import RecordPacker
-from mainspring.jobstores.sqlalchemy.runs import SUCCEEDED
+from mainspring.jobstores.sqlalchemy.steps.runs import SUCCEEDED
 from mainspring.triggers.interval import IntervalTrigger
 
 KEY = "a key of the tests, long enough"

@@ -20,13 +20,13 @@ from sqlalchemy import Engine, MetaData, create_engine, text
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
-from mainspring.jobstores.sqlalchemy.runs import is_plain_success
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
 from mainspring.jobstores.sqlalchemy.sqlite import transactions
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
+from mainspring.jobstores.sqlalchemy.steps import service as service_steps
+from mainspring.jobstores.sqlalchemy.steps.runs import is_plain_success
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,

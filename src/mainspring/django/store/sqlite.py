@@ -15,12 +15,12 @@ from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.errors import MainspringError, StoreLocked, StoreUnavailable
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx, UnreadableValue
-from mainspring.jobstores.sqlalchemy.jobs import next_due
 from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
 from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
+from mainspring.jobstores.sqlalchemy.steps.jobs import next_due
 
 __all__ = ["DjangoSQLite"]
 

@@ -23,10 +23,10 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import JobRow, SettleRow
 from mainspring.jobstores.sqlalchemy import meta
-from mainspring.jobstores.sqlalchemy.claims import Claimed, ClaimVerbs
 from mainspring.jobstores.sqlalchemy.connections import Connections
-from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
 from mainspring.jobstores.sqlalchemy.schema import WORDS, ColumnType, Tables, ddl
+from mainspring.jobstores.sqlalchemy.steps.claims import Claimed, ClaimVerbs
+from mainspring.jobstores.sqlalchemy.steps.jobs import JobVerbs
 from mainspring.jobstores.sqlalchemy.transaction import Statements, Tx
 from mainspring.jobstores.sqlalchemy.waking import Waker
 

@@ -13,7 +13,6 @@ from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.records.rows import RunRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, Level
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
     CREATE_TIMEOUT_SECONDS,
@@ -21,9 +20,10 @@ from mainspring.jobstores.sqlalchemy.database import (
     StoreTx,
 )
 from mainspring.jobstores.sqlalchemy.meta import first_rows
-from mainspring.jobstores.sqlalchemy.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
+from mainspring.jobstores.sqlalchemy.steps.claims import FEW_LANES, Level
+from mainspring.jobstores.sqlalchemy.steps.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
 from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker

@@ -44,17 +44,17 @@ from mainspring.jobstores.base import (
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.sqlalchemy import acts as act_steps
-from mainspring.jobstores.sqlalchemy import claims as claim_steps
 from mainspring.jobstores.sqlalchemy import health as sql_health
-from mainspring.jobstores.sqlalchemy import jobs as job_steps
-from mainspring.jobstores.sqlalchemy import runs as run_steps
-from mainspring.jobstores.sqlalchemy import service as service_steps
-from mainspring.jobstores.sqlalchemy import tallies as tally_steps
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
-from mainspring.jobstores.sqlalchemy.sweep import sweep
+from mainspring.jobstores.sqlalchemy.steps import acts as act_steps
+from mainspring.jobstores.sqlalchemy.steps import claims as claim_steps
+from mainspring.jobstores.sqlalchemy.steps import jobs as job_steps
+from mainspring.jobstores.sqlalchemy.steps import runs as run_steps
+from mainspring.jobstores.sqlalchemy.steps import service as service_steps
+from mainspring.jobstores.sqlalchemy.steps import tallies as tally_steps
+from mainspring.jobstores.sqlalchemy.steps.sweep import sweep
 from mainspring.jobstores.sqlalchemy.waiting import gates as gate_steps
 from mainspring.locks import free_in_children
 

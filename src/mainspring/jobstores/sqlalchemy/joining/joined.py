@@ -20,7 +20,7 @@ from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.database import Database
-from mainspring.jobstores.sqlalchemy.runs import RunVerbs
+from mainspring.jobstores.sqlalchemy.steps.runs import RunVerbs
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD
 

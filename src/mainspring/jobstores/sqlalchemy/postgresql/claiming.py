@@ -14,7 +14,10 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want
 from mainspring.jobstores.records.rows import RunRow
-from mainspring.jobstores.sqlalchemy.claims import (
+from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
+from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
+from mainspring.jobstores.sqlalchemy.steps.claims import (
     FEW_LANES,
     HELD,
     STARTING_KEY,
@@ -24,10 +27,7 @@ from mainspring.jobstores.sqlalchemy.claims import (
     TakenLevel,
     queues_of,
 )
-from mainspring.jobstores.sqlalchemy.database import StoreTx
-from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
-from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
-from mainspring.jobstores.sqlalchemy.runs import CLAIMED, NEXT_ATTEMPT, Terms, claimed_row
+from mainspring.jobstores.sqlalchemy.steps.runs import CLAIMED, NEXT_ATTEMPT, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.transaction import Row
 
 __all__ = ["CLOCK", "NOW", "ClaimingTx"]

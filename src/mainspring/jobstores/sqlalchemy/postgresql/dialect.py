@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.jobstores.base import RUNS_STEP, Answers
 from mainspring.jobstores.records.rows import SettleRow
-from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM
 from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
@@ -28,8 +27,9 @@ from mainspring.jobstores.sqlalchemy.database import (
 )
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
-from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
+from mainspring.jobstores.sqlalchemy.steps.claims import KEEP_CLAIM
+from mainspring.jobstores.sqlalchemy.steps.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]

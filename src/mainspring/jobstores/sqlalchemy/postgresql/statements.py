@@ -11,11 +11,12 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
 from mainspring.jobstores.sqlalchemy.postgresql.claiming import CLOCK, NOW, ClaimingTx
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
-from mainspring.jobstores.sqlalchemy.runs import (
+from mainspring.jobstores.sqlalchemy.schema import NEVER
+from mainspring.jobstores.sqlalchemy.steps.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.steps.runs import (
     FRESH,
     INSERTED,
     PLACED,
@@ -29,7 +30,6 @@ from mainspring.jobstores.sqlalchemy.runs import (
     unkeyed,
     written_row,
 )
-from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
 from mainspring.jobstores.sqlalchemy.waking import AWAITED

@@ -22,7 +22,6 @@ from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknow
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.records.rows import JobRow
-from mainspring.jobstores.sqlalchemy.claims import KEEP_CLAIM, Claimed
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import (
     CREATE_TIMEOUT_SECONDS,
@@ -32,12 +31,13 @@ from mainspring.jobstores.sqlalchemy.database import (
     UnreadableValue,
     log,
 )
-from mainspring.jobstores.sqlalchemy.jobs import next_due
 from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
 from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
+from mainspring.jobstores.sqlalchemy.steps.claims import KEEP_CLAIM, Claimed
+from mainspring.jobstores.sqlalchemy.steps.jobs import next_due
 
 __all__ = ["SQLiteDatabase"]
 

@@ -14,9 +14,10 @@ import msgspec
 
 from mainspring.core.lanes import Want
 from mainspring.jobstores.records.rows import RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import DUE, HELD, LEVELS, NEXT, Look, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
-from mainspring.jobstores.sqlalchemy.runs import (
+from mainspring.jobstores.sqlalchemy.schema import ColumnType
+from mainspring.jobstores.sqlalchemy.steps.claims import DUE, HELD, LEVELS, NEXT, Look, queues_of
+from mainspring.jobstores.sqlalchemy.steps.runs import (
     CLAIMED,
     FIRED,
     FRESH,
@@ -30,7 +31,6 @@ from mainspring.jobstores.sqlalchemy.runs import (
     settle_others,
     succeeded_row,
 )
-from mainspring.jobstores.sqlalchemy.schema import ColumnType
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
 if TYPE_CHECKING:

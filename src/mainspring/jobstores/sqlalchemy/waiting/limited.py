@@ -13,8 +13,8 @@ from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.waiting.gates import limit_of
 
 if TYPE_CHECKING:
-    from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
-    from mainspring.jobstores.sqlalchemy.runs import Terms
+    from mainspring.jobstores.sqlalchemy.steps.claims import ClaimVerbs
+    from mainspring.jobstores.sqlalchemy.steps.runs import Terms
 
 __all__ = ["LimitedClaim"]
 

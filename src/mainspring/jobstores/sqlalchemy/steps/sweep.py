@@ -29,8 +29,8 @@ from mainspring.jobstores.records.rows import (
     run_damage,
 )
 from mainspring.jobstores.sqlalchemy.meta import take_versions
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, PLACED, placed_row, run_row
 from mainspring.jobstores.sqlalchemy.schema import ColumnType, odd
+from mainspring.jobstores.sqlalchemy.steps.runs import COLUMNS, PLACED, placed_row, run_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 

@@ -12,7 +12,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want, queue_of
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.sqlalchemy.runs import (
+from mainspring.jobstores.sqlalchemy.steps.runs import (
     CLAIMED,
     NEXT_ATTEMPT,
     RUN_COLUMNS,

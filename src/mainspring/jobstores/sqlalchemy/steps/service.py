@@ -17,8 +17,8 @@ from mainspring.core.run import HOLDS, Run, Status
 from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.rows import FINAL_VALUES, STATUS_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.meta import number
-from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
 from mainspring.jobstores.sqlalchemy.schema import ENDED_BADLY, HAS_ENDED_BADLY, NEVER
+from mainspring.jobstores.sqlalchemy.steps.runs import RUN_COLUMNS, forget, run_row
 from mainspring.jobstores.sqlalchemy.transaction import Tx
 from mainspring.jobstores.sqlalchemy.waiting.edges import pinned
 from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, forget_gates

@@ -11,7 +11,7 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
 from mainspring.jobstores.sqlalchemy.meta import take_versions
-from mainspring.jobstores.sqlalchemy.runs import RunVerbs, unkeyed
+from mainspring.jobstores.sqlalchemy.steps.runs import RunVerbs, unkeyed
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = [
