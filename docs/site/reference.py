@@ -20,7 +20,7 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.jobs import Jobs
 from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
-from mainspring.core.run_view import RunError, RunStart, RunView
+from mainspring.core.showing.run_view import RunError, RunStart, RunView
 from mainspring.executors.current_run import CurrentRun
 
 VARIABLES: Final = {

@@ -18,7 +18,7 @@ from mainspring.app.flows.flow import Flow
 from mainspring.app.handle import RunHandle
 from mainspring.core.job import Job
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.jobstores.base import QueueInfo
 from mainspring.node.events.awaiting import CALLER_LOOP

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunPage
+from mainspring.core.showing.run_view import RunPage
 from mainspring.events import EVENT_JOB_MISSED, JobEvent
 from mainspring.jobstores.memory.store import MemoryJobStore
 from mainspring.schedulers.background import BackgroundScheduler

@@ -15,8 +15,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.codec import Codec, EncodeError
-from mainspring.core.failures import place_of
 from mainspring.core.run import Call, Run, Status
+from mainspring.core.showing.failures import place_of
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.memory import MemoryJobStore

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import JobLookupError
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.testing.conformance.helpers import add_run, make_run

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.core.filters import KEYS, STATUSES, Filter, FilterError, is_term, parse_filter
 from mainspring.core.insight.acts import Act
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.filters import KEYS, STATUSES, Filter, FilterError, is_term, parse_filter
+from mainspring.core.showing.run_view import RunView
 
 ZONE = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 2, 15, 30, tzinfo=ZONE)

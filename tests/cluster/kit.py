@@ -21,7 +21,7 @@ import redis
 from sqlalchemy import create_engine, inspect, text
 
 from mainspring import Mainspring
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 
 HERE = Path(__file__).parent
 MARK = "MAINSPRING_TEST_MARK"

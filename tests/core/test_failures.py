@@ -6,9 +6,9 @@ from datetime import UTC
 
 import pytest
 
-from mainspring.core.failures import folded, group_errors, place_of
 from mainspring.core.run import Call, Error, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.failures import folded, group_errors, place_of
+from mainspring.core.showing.run_view import RunView
 
 
 def traceback(*frames: tuple[str, int, str]) -> str:

@@ -12,8 +12,8 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.insight.metrics import Spread
 from mainspring.core.instants import SECOND
-from mainspring.core.redaction import parameters_text
 from mainspring.core.run import Call, Run, Status
+from mainspring.core.showing.redaction import parameters_text
 from mainspring.dashboard import Accounts, DashboardApp, hash_password
 from mainspring.dashboard.building import Builder, ViewKey
 from mainspring.dashboard.memo import forget

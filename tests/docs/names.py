@@ -14,7 +14,7 @@ from mainspring.aio import AsyncFace
 from mainspring.app.declaring.task import Options
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS
 from mainspring.app.handle import RunHandle
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.core.waiting.followups import FinishedRun
 from mainspring.executors.current_run import CurrentRun

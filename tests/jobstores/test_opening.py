@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, install_command
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore

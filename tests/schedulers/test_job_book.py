@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import JobLookupError, MaxInstancesReachedError, SchedulerNotRunningError, UnknownAlias
 from mainspring.events import EVENT_JOB_EXECUTED, EVENT_JOB_MODIFIED
 from mainspring.schedulers.background import BackgroundScheduler

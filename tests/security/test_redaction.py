@@ -18,7 +18,7 @@ from rich.pretty import pretty_repr
 from mainspring import Mainspring
 from mainspring.app.declaring.task import TaskCall
 from mainspring.cli import main
-from mainspring.core.redaction import Secret, call_text, masked, without_password
+from mainspring.core.showing.redaction import Secret, call_text, masked, without_password
 from mainspring.core.waiting.followups import FinishedRun
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
 from mainspring.schedulers.background import BackgroundScheduler

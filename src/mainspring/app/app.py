@@ -65,10 +65,10 @@ from mainspring.app.waiting.held_slots import HeldSlots
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import Codec
 from mainspring.core.quantities import check_lease
-from mainspring.core.redaction import without_password
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.redaction import without_password
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.waiting.flows import BRIDGE_TASK, COLLECT_TASK, JOIN_TASK
 from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, near
 from mainspring.events import EVENT_ALL

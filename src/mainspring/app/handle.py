@@ -11,7 +11,7 @@ from mainspring.app.declaring.habits import HANDLE_HABITS, attributes_elsewhere
 from mainspring.app.runs import Runs
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.waiting.placeholders import Placeholder
 from mainspring.core.waiting.results import result_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mainspring import __version__
 from mainspring.core.insight.wording import due, moment, several
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.waiting.flows import OWN_TASKS
 
 if TYPE_CHECKING:

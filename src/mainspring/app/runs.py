@@ -23,8 +23,8 @@ from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import FINAL, Report, Result, Run, Status
-from mainspring.core.run_view import RunPage, RunView
-from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
+from mainspring.core.showing.run_view import RunPage, RunView
+from mainspring.core.showing.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.core.waiting.results import result_of

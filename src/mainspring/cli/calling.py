@@ -12,14 +12,14 @@ from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.reading import Length, find_task, policy_of, policy_options, read_arguments, read_moment
 from mainspring.cli.common.target import json_option, on_new_app
 from mainspring.cli.common.visible import visible
-from mainspring.core.redaction import masked
 from mainspring.core.references import variable_of
 from mainspring.core.run import Status
+from mainspring.core.showing.redaction import masked
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.handle import RunHandle
-    from mainspring.core.run_view import RunView
+    from mainspring.core.showing.run_view import RunView
 
 __all__ = ["call", "enqueue"]
 

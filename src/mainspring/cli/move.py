@@ -14,7 +14,7 @@ from mainspring.cli.common.output import echo, with_progress
 from mainspring.cli.common.target import opened
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import several
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 
 __all__ = ["move"]
 

@@ -10,7 +10,7 @@ import click
 from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import Column, print_json, table
 from mainspring.cli.common.target import json_option, opened, target_of, target_options
-from mainspring.core.redaction import parameters_text
+from mainspring.core.showing.redaction import parameters_text
 
 if TYPE_CHECKING:
     from mainspring.app.declaring.task import Task

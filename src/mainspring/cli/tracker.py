@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.common.verbs import VerbGroup
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, schemes_of, with_driver
 from mainspring.errors import install_command, near
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from mainspring.core.filters import KEYS, FilterError, is_term, parse_filter
 from mainspring.core.instants import from_us
 from mainspring.core.run import Call, Run
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.filters import KEYS, FilterError, is_term, parse_filter
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.page import BadParameter, View
 
 __all__ = ["Token", "WantedRuns", "cursor_of", "run_at_cursor", "text_of"]

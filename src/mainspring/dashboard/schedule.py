@@ -14,10 +14,10 @@ from mainspring.core.insight.health import JobHealth
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
 from mainspring.core.schedules.clock_changes import changes_between
 from mainspring.core.schedules.declaration import Difference
 from mainspring.core.schedules.upcoming import Fire, LoadStep, expected_load, fires_between
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.charts import HeatBand
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger

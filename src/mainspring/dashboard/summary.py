@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mainspring.core.insight.explanation import Explanation
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import store_scheme
 from mainspring.dashboard.memo import remembered
 from mainspring.locks import free_in_children

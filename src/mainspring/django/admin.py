@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from mainspring.core.redaction import masked
+from mainspring.core.showing.redaction import masked
 from mainspring.django.application import app
 from mainspring.django.models import Failure, OrmQ, Schedule, Success, Task
 from mainspring.django.schedules.jobs import job_id_of

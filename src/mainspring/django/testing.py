@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring.app.inline import InlineRunner
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.django.application import app
 from mainspring.django.conf import conf
 from mainspring.jobstores.base import JobStore

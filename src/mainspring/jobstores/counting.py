@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from mainspring.core.failures import name_of, place_of
 from mainspring.core.insight.metrics import (
     BUCKETS,
     CELLS,
@@ -25,6 +24,7 @@ from mainspring.core.insight.metrics import (
     Tally,
 )
 from mainspring.core.run import Condition, Outcome, Report, Result, Run, Status
+from mainspring.core.showing.failures import name_of, place_of
 
 if TYPE_CHECKING:
     from mainspring.jobstores.base import JobStore

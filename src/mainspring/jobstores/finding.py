@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import UNFINISHED, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import near
 from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
 from mainspring.util import convert_to_datetime

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, STORE_CLASSES, sqlite_file, store_scheme
 from mainspring.errors import ConfigurationError, install_command, near
 from mainspring.jobstores.base import JobStore

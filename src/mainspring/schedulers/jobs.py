@@ -15,7 +15,7 @@ from mainspring.clock import Clock
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run, Status
-from mainspring.core.run_view import RunPage, RunView
+from mainspring.core.showing.run_view import RunPage, RunView
 from mainspring.core.validation import make_call, make_policy
 from mainspring.errors import JobLookupError, UnknownAlias
 from mainspring.events import SchedulerEvent

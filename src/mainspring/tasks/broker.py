@@ -10,7 +10,7 @@ from mainspring.app import Mainspring
 from mainspring.core.lanes import lanes_of
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.transitions import conclude, recover
 from mainspring.core.validation import check_queue
 from mainspring.errors import RunNotFound, StoreUnavailable

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.core.run import FINAL, UNFINISHED, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import RunNotFound, TransactionOpen
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended

@@ -21,7 +21,7 @@ from mainspring.app.runs import Runs
 from mainspring.clock import Clock
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.run import FINAL, WAITING, Run
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.executors.current_run import keep_logs, release_logs
 from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock

@@ -17,9 +17,9 @@ from mainspring import Mainspring
 from mainspring.app.insight.bulk import Bulk
 from mainspring.app.insight.bulk_work import LostBulk, bulk_run
 from mainspring.app.waiting import hub
-from mainspring.core.filters import FilterError
 from mainspring.core.instants import from_us
 from mainspring.core.run import Status
+from mainspring.core.showing.filters import FilterError
 from mainspring.events import EVENT_RUN_CANCELLED
 from tests.app.kit import KEY, LIMIT, LOCAL, MakeApp
 

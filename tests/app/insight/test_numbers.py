@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from mainspring.core import searching
-from mainspring.core.failures import in_common
 from mainspring.core.instants import SECOND
+from mainspring.core.showing import searching
+from mainspring.core.showing.failures import in_common
 from mainspring.jobstores.values import NodeInfo, word_seconds
 from mainspring.node.heartbeat import describe
 from tests.app.kit import LIMIT, LOCAL, Gate, MakeApp

@@ -18,7 +18,6 @@ from mainspring.core.ids import check_name, check_run_id, check_text
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 from mainspring.core.quantities import LONGEST_DELAY_SECONDS
-from mainspring.core.redaction import masked
 from mainspring.core.references import (
     complaint_about,
     get_callable_name,
@@ -27,6 +26,7 @@ from mainspring.core.references import (
     ref_to_obj,
 )
 from mainspring.core.run import ON, After, Run
+from mainspring.core.showing.redaction import masked
 from mainspring.core.validation import POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import ConfigurationError, near

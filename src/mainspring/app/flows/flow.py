@@ -17,7 +17,7 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.runs import Runs
 from mainspring.core.ids import check_name, check_run_id, check_text, pin
 from mainspring.core.run import FINAL, UNFINISHED, Call, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.waiting.flows import SIGNAL_QUEUE, SIGNAL_TASK, flow_of, is_helper, part_id
 from mainspring.errors import RunNotFound
 from mainspring.node.new_ids import new_run_id

@@ -16,7 +16,7 @@ from mainspring.app.waiting.hub import on_a_thread
 from mainspring.core.instants import from_us
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import BULK_QUEUE, FINAL, UNFINISHED, WAITING, Run, Status
-from mainspring.core.searching import filter_for
+from mainspring.core.showing.searching import filter_for
 from mainspring.errors import RunNotFound, StoreUnavailable, near
 from mainspring.jobstores.finding import instant_of
 from mainspring.locks import free_in_children

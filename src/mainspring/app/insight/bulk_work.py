@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from mainspring.core.run import BULK_QUEUE, BY_HAND_PREFIX, Beat, Call, Error, Report, Result, Run, Status
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import filter_for, matching
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import filter_for, matching
 from mainspring.core.transitions import conclude, recover
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import Hold, RunQuery

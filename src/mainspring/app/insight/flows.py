@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mainspring.app.handle import RunHandle
 from mainspring.core.insight.flows import FlowGraph, flow_key, flow_state, flow_title, graph_of, is_part
 from mainspring.core.run import FINAL, Run
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import RunQuery
 

@@ -27,8 +27,8 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.references import variable_of
 from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
-from mainspring.core.run_view import RunView
 from mainspring.core.schedules.simulating import Simulation, simulate
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import RunNotFound, near
 from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.finding import find_job

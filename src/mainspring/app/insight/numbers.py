@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.failures import ErrorGroup, ErrorPage, group_errors, with_counts
 from mainspring.core.insight.metrics import KINDS, LEVELS, MINUTE_US, MetricSeries, level_for, series
 from mainspring.core.insight.task_figures import TaskFigures, figures_of
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.run import Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.failures import ErrorGroup, ErrorPage, group_errors, with_counts
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.store_urls import sqlite_file
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import NodeInfo, RunQuery

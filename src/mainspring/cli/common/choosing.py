@@ -14,8 +14,8 @@ from mainspring.cli.common.failing import USAGE, CommandFailed, command
 from mainspring.cli.common.output import with_progress
 from mainspring.cli.common.target import on_app, why_option
 from mainspring.cli.common.visible import visible
-from mainspring.core.filters import Filter, FilterError, is_term
 from mainspring.core.insight.wording import several
+from mainspring.core.showing.filters import Filter, FilterError, is_term
 from mainspring.errors import RunNotFound, near
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def words_of(words: tuple[str, ...]) -> list[str]:
 
 def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
     """Read a filter; a mistake in it is a usage error."""
-    from mainspring.core.searching import filter_for
+    from mainspring.core.showing.searching import filter_for
 
     try:
         return filter_for(app.runs, words)
@@ -91,7 +91,7 @@ class ChosenRuns(NamedTuple):
             self._by_ids(verb, done, able, act)
 
     def _matching(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
-        from mainspring.core.searching import matching
+        from mainspring.core.showing.searching import matching
 
         chosen: list[str] = []
         others: Counter[str] = Counter()
@@ -159,7 +159,7 @@ def ask(question: str, try_first: str, yes: bool) -> None:
 
 
 def _not_found(run_id: str) -> str:
-    from mainspring.core.filters import KEYS
+    from mainspring.core.showing.filters import KEYS
 
     key, colon, _ = run_id.partition(":")
     hint = near(key, KEYS) if colon and key.isalpha() else ""

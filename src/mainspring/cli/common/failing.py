@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 import click
 
 from mainspring.cli.common.visible import visible
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import MainspringError
 
 __all__ = ["FAILED", "UNREACHABLE", "USAGE", "CommandFailed", "command", "own_help", "own_words", "usage_errors"]

@@ -20,8 +20,8 @@ from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core import transitions
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, sqlite_file, store_scheme
 from mainspring.core.validation import check_queue
 from mainspring.errors import ConflictingIdError, JobLookupError

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, store_scheme
 from mainspring.errors import install_command, near
 

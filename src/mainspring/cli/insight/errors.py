@@ -10,13 +10,13 @@ from mainspring.cli.common.choosing import FilterCommand, read_filter, words_of
 from mainspring.cli.common.failing import FAILED, command
 from mainspring.cli.common.output import Column, ago, print_json, table
 from mainspring.cli.common.target import json_option, on_app
-from mainspring.core.failures import group_errors
 from mainspring.core.instants import to_us
-from mainspring.core.searching import MOST_RUNS_SEARCHED, search
+from mainspring.core.showing.failures import group_errors
+from mainspring.core.showing.searching import MOST_RUNS_SEARCHED, search
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.core.failures import ErrorGroup
+    from mainspring.core.showing.failures import ErrorGroup
 
 __all__ = ["errors"]
 

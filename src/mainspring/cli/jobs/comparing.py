@@ -15,8 +15,8 @@ from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.acting import act_on_jobs, acting_options, when
 from mainspring.cli.jobs.group import choose, jobs, only, read_jobs
 from mainspring.core.insight.wording import several
-from mainspring.core.redaction import masked
 from mainspring.core.schedules.declaration import SCHEDULE, Difference
+from mainspring.core.showing.redaction import masked
 from mainspring.core.validation import check_queue
 from mainspring.triggers.base import BaseTrigger
 

@@ -12,7 +12,7 @@ from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
-from mainspring.core.redaction import masked
+from mainspring.core.showing.redaction import masked
 from mainspring.errors import JobLookupError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.insight.health import JobHealth
     from mainspring.core.job import Job
-    from mainspring.core.run_view import RunView
+    from mainspring.core.showing.run_view import RunView
 
 __all__ = ["list_", "next_", "show", "to_json"]
 

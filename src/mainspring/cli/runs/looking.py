@@ -16,13 +16,13 @@ from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
 from mainspring.core.insight.run_texts import kind_of, says, shown_call, starts_text, took_of
 from mainspring.core.insight.wording import several
-from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, WAITING, Status
+from mainspring.core.showing.redaction import masked
 from mainspring.errors import RunNotFound
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.core.run_view import RunView
+    from mainspring.core.showing.run_view import RunView
 
 __all__ = ["call_of", "list_", "log", "show", "wait"]
 
@@ -43,7 +43,7 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
     Example:
       mainspring runs list status:failed task:send* since:1h --app shop:app
     """
-    from mainspring.core.searching import MOST_RUNS_SEARCHED, search
+    from mainspring.core.showing.searching import MOST_RUNS_SEARCHED, search
 
     with opened(where, name) as app:
         wanted = read_filter(app, words_of(words))
@@ -107,7 +107,7 @@ def _row(app: Mainspring, run: RunView, now: int, lacks: bool) -> list[str]:
 
 def call_of(app: Mainspring, run: RunView) -> str:
     """Return the call as it may be shown: its name and arguments, with secrets masked."""
-    from mainspring.core.searching import function_of
+    from mainspring.core.showing.searching import function_of
 
     return shown_call(run, function_of(app.runs, run))
 

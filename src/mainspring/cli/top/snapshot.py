@@ -12,14 +12,14 @@ from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
 from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import from_us
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.app import Mainspring
     from mainspring.core.job import Job
-    from mainspring.core.run_view import RunView
+    from mainspring.core.showing.run_view import RunView
     from mainspring.jobstores.base import NodeInfo
 
 __all__ = ["COLUMNS", "SECTIONS", "Row", "Snapshot", "take"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, Run, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.run_view import RunView
 
 __all__ = ["arguments_text", "kind_of", "late_of", "says", "shown_call", "starts_text", "took_of", "waited_of"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.core.failures import ErrorGroup
 from mainspring.core.insight.health import JobHealth
 from mainspring.core.insight.metrics import EVENTS, Counts, MetricSeries
 from mainspring.core.insight.run_texts import arguments_text, kind_of, says, took_of, waited_of
 from mainspring.core.insight.task_figures import TaskFigures
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
-from mainspring.core.redaction import masked
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import function_of
+from mainspring.core.showing.failures import ErrorGroup
+from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import function_of
 from mainspring.jobstores.base import NodeInfo, QueueInfo
 
 if TYPE_CHECKING:

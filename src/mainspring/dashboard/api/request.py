@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.core.filters import KEYS
 from mainspring.core.quantities import read_seconds
+from mainspring.core.showing.filters import KEYS
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.page import BadParameter
 

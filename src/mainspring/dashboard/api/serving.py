@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mainspring.core.searching import filter_for, matching
+from mainspring.core.showing.searching import filter_for, matching
 from mainspring.dashboard.api.badge import badge
 from mainspring.dashboard.api.endpoints import ENDPOINTS, ROOT, Endpoint
 from mainspring.dashboard.api.openapi import openapi

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mainspring.core.insight.run_texts import kind_of, says, took_of, waited_of
 from mainspring.core.references import parameters_of
 from mainspring.core.run import FINAL, UNFINISHED, Status
-from mainspring.core.searching import function_of
+from mainspring.core.showing.searching import function_of
 from mainspring.dashboard.looks.values import arguments_text
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.core.run_view import RunView
+    from mainspring.core.showing.run_view import RunView
 
 __all__ = ["ProgressShare", "RunLine", "progress_of", "run_row"]
 

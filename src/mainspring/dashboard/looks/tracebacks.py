@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from mainspring.core.failures import Frame, frames_of
+from mainspring.core.showing.failures import Frame, frames_of
 
 __all__ = ["TraceLine", "trace_lines"]
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from mainspring.core.redaction import call_text, masked
 from mainspring.core.references import parameters_of
-from mainspring.core.searching import RunCount
+from mainspring.core.showing.redaction import call_text, masked
+from mainspring.core.showing.searching import RunCount
 from mainspring.dashboard.looks.times import NO_TIME
 
 __all__ = ["arguments_text", "both_ends", "count_text", "cut_middle", "shown_arguments", "shown_value"]

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.wording import several, took
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import MOST_RUNS_SEARCHED
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import MOST_RUNS_SEARCHED
 from mainspring.core.validation import check_queue
 from mainspring.core.waiting.gates import Limit
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Question, View

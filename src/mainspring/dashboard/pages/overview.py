@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
-from mainspring.core.failures import ErrorGroup
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Run
 from mainspring.core.schedules.upcoming import LoadStep
+from mainspring.core.showing.failures import ErrorGroup
 from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history, usual_range
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels

@@ -13,7 +13,7 @@ from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
 from mainspring.core.run import HELD_PREFIX
-from mainspring.core.searching import MOST_RUNS_SEARCHED
+from mainspring.core.showing.searching import MOST_RUNS_SEARCHED
 from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.clock_labels import ClockLabel, clock_labels
 from mainspring.dashboard.looks.rows import run_row

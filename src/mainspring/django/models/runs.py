@@ -11,7 +11,7 @@ from django.db.models import Case, F, When
 from django.utils.functional import cached_property
 
 from mainspring.core.run import FINAL, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.django.conf import conf
 from mainspring.django.fields import InstantField, KeyField
 from mainspring.django.models.records import StoreRecord, refuse

@@ -26,7 +26,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.health import Health, check_version
 from mainspring.locks import free_in_children

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import schemes_of
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.redis.servers import (

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 from rethinkdb import RethinkDB
 from rethinkdb.errors import ReqlAuthError, ReqlDriverError, ReqlError, ReqlOpIndeterminateError, ReqlTimeoutError
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.split import JobRecord, WatchedRecords, wake_of, wake_text

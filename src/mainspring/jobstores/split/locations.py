@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.opening import DEFAULT_NAME
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import MainspringError, OutcomeUnknown, RecordTooLarge, StoreUnavailable, TooManyJobs
 from mainspring.jobstores.health import Health
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.pool import QueuePool
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.locks import free_in_children
 
 __all__ = ["Connections", "PooledConnections"]

@@ -24,8 +24,8 @@ from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want
 from mainspring.core.quantities import check_count
-from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
+from mainspring.core.showing.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, install_command, near
 from mainspring.jobstores.base import (

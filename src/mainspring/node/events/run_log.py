@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from mainspring.core.failures import folded, place_of
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
-from mainspring.core.redaction import call_text
 from mainspring.core.run import Outcome, Report, Result, Run, Status
+from mainspring.core.showing.failures import folded, place_of
+from mainspring.core.showing.redaction import call_text
 from mainspring.errors import Retry
 from mainspring.executors.execution import is_reported
 

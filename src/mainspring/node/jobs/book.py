@@ -17,8 +17,8 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_runs, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
-from mainspring.core.run_view import RunView
 from mainspring.core.schedules.upcoming import past_fires
+from mainspring.core.showing.run_view import RunView
 from mainspring.core.validation import POLICY_FIELDS, check_field, check_lateness
 from mainspring.errors import MaxInstancesReachedError, SchedulerNotRunningError, VersionConflict
 from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent

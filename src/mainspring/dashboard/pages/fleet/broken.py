@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.runs import remedy_of
 from mainspring.core.insight.wording import several
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
 from mainspring.errors import ConflictingIdError
 from mainspring.jobstores.base import BrokenJob

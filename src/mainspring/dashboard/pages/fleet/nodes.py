@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.app.fleet import order_name
 from mainspring.core.insight.wording import several
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered

@@ -14,7 +14,7 @@ from mainspring.app.insight.acting import AuditEntry
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.wording import listed, several, took
 from mainspring.core.instants import SECOND, from_us
-from mainspring.core.redaction import masked, without_password
+from mainspring.core.showing.redaction import masked, without_password
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
 

@@ -17,9 +17,9 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
 from mainspring.core.run import Run, Status
-from mainspring.core.run_view import RunView
 from mainspring.core.schedules.declaration import Difference
 from mainspring.core.schedules.upcoming import preview
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.charts import Deploy, Step, durations
 from mainspring.dashboard.looks.values import arguments_text, shown_value
 from mainspring.dashboard.page import Page, View

@@ -15,8 +15,8 @@ from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.schedules import upcoming
+from mainspring.core.showing.run_view import RunPage, RunView
 from mainspring.dashboard.filtering import run_at_cursor
 from mainspring.dashboard.looks.tracks import Bar, Load, Stretch, TrackContent, axis, load_track, track
 from mainspring.dashboard.page import Page, View

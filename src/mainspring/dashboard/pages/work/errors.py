@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.failures import ErrorGroup, ErrorPage, in_common
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import function_of
+from mainspring.core.showing.failures import ErrorGroup, ErrorPage, in_common
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import function_of
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Deploy, Step
 from mainspring.dashboard.looks.clock_labels import clock_labels

@@ -10,7 +10,7 @@ from mainspring.core.insight.flows import FlowGraph, FlowStep
 from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.run import FINAL, HELD_PREFIX, Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.graph import MOST_NODES, GraphNode, draw
 from mainspring.dashboard.looks.rows import CANCELLABLE, RETRYABLE, RunLine, run_row
 from mainspring.dashboard.looks.values import arguments_text, cut_middle

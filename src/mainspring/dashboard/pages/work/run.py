@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.failures import key_of, place_of
 from mainspring.core.insight.flows import flow_key, is_part
 from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import Backoff, Policy, kind_name
 from mainspring.core.quantities import read_seconds
-from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, Status
-from mainspring.core.run_view import RunError, RunView
-from mainspring.core.searching import function_of
+from mainspring.core.showing.failures import key_of, place_of
+from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.run_view import RunError, RunView
+from mainspring.core.showing.searching import function_of
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.looks.ribbon import legend, ribbon, running_seconds
 from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.app.declaring.task import Task
 from mainspring.core.quantities import read_seconds, read_value
-from mainspring.core.redaction import Secret, is_secret_name, masked
 from mainspring.core.references import parameters_of
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import function_of
+from mainspring.core.showing.redaction import Secret, is_secret_name, masked
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import function_of
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
 from mainspring.errors import RunNotFound, near

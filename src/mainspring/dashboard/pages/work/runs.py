@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.references import parameters_of
 from mainspring.core.run import HELD_PREFIX, Status
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import RunCount, SearchPage, filter_for
+from mainspring.core.showing.filters import KEYS, STATUSES, FilterError
+from mainspring.core.showing.run_view import RunView
+from mainspring.core.showing.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
 from mainspring.dashboard.looks.clock_labels import clock_labels

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.metrics import BUCKETS
 from mainspring.core.insight.task_figures import TaskFigures
 from mainspring.core.insight.wording import took
-from mainspring.core.redaction import parameters_text
+from mainspring.core.showing.redaction import parameters_text
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.rows import run_row

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from mainspring import __version__
 from mainspring.cli.status import gather, show
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.django.conf import conf
 
 __all__ = ["Command"]

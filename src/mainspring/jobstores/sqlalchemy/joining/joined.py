@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.orm import Session
 
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, TransactionConflict
 from mainspring.jobstores.base import RUNS_STEP
 from mainspring.jobstores.records.rows import RunRow

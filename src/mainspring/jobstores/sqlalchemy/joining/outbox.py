@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.core.instants import SECOND
-from mainspring.core.redaction import without_password
+from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.records.rows import RunRow

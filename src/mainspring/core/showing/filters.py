@@ -18,10 +18,10 @@ from mainspring.core.insight.acts import Act
 from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.instants import to_us
 from mainspring.core.quantities import read_seconds
-from mainspring.core.redaction import masked
 from mainspring.core.references import parameters_of
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.run_view import RunView
 from mainspring.errors import MainspringError, near
 
 __all__ = ["KEYS", "STATUSES", "Filter", "FilterError", "Term", "arguments_of", "is_term", "parse_filter"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.filters import arguments_of
-from mainspring.core.run_view import RunError, RunView
+from mainspring.core.showing.filters import arguments_of
+from mainspring.core.showing.run_view import RunError, RunView
 
 __all__ = [
     "ErrorGroup",

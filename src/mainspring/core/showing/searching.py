@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final, NamedTuple, Protocol
 
-from mainspring.core.filters import Filter, parse_filter
 from mainspring.core.insight.acts import Act
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.run import Call, Run
-from mainspring.core.run_view import RunPage, RunView
+from mainspring.core.showing.filters import Filter, parse_filter
+from mainspring.core.showing.run_view import RunPage, RunView
 
 __all__ = [
     "MOST_RUNS_SEARCHED",
