@@ -32,7 +32,7 @@ MainspringError
 │   ├── StoreLocked               another process holds the lock of an embedded store
 │   └── SchemaMismatch            (in jobstores.sqlalchemy) another mainspring wrote the database
 ├── FrameError, EncodeError       (in codec, ValueError, TypeError) bytes or values that cannot be restored or stored
-├── FilterError                   (in core.filters, ValueError) a filter of runs that cannot be understood
+├── FilterError                   (in core.showing.filters, ValueError) a filter of runs that cannot be understood
 ├── JobExecutionError             (in tracker) and its JobLockedError, JobIsNotReadyToStartError, ...
 ├── RunTimeout                    (TimeoutError)  the run passed its time-out
 ├── WorkerDied                    (RuntimeError)  the process that executed the run is gone

@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.locating import path_of
+from mainspring.app.loading.locating import path_of
 from mainspring.errors import ConfigurationError
 
 _numbers = count(1)

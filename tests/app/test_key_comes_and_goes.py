@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
-from mainspring.app.doctor import Mark, diagnose
+from mainspring.app.insight.doctor import Mark, diagnose
 from mainspring.cli import main
 from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError

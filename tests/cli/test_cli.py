@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring, __version__
-from mainspring.app.doctor import diagnose
+from mainspring.app.insight.doctor import diagnose
 from mainspring.cli import main
 from mainspring.jobstores.base import NodeInfo
 

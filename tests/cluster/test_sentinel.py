@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.locating import path_of
+from mainspring.app.loading.locating import path_of
 from mainspring.cluster import sentinel as module
 from mainspring.cluster.sentinel import Sentinel
 from mainspring.cluster.settings import ClusterStat, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mainspring import Mainspring
-from mainspring.app.doctor import diagnose
+from mainspring.app.insight.doctor import diagnose
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.looks.graph import GraphNode, draw, layers_of
 from tests.dashboard.client import Client

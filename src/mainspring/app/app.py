@@ -43,8 +43,6 @@ from mainspring.app.flows.flow import Flows
 from mainspring.app.flows.shapes import Shapes, collect, join
 from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
-from mainspring.app.import_guard import refuse_to_run, refuse_to_start
-from mainspring.app.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.insight.acting import Acting, Marks
 from mainspring.app.insight.bulk import BulkActions
 from mainspring.app.insight.changes import ChangeWatch
@@ -53,6 +51,8 @@ from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import hint_at_log, one_line
 from mainspring.app.jobs import Jobs
+from mainspring.app.loading.import_guard import refuse_to_run, refuse_to_start
+from mainspring.app.loading.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation

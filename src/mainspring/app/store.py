@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from mainspring.app.import_guard import import_purpose
 from mainspring.app.insight.acting import Acting
+from mainspring.app.loading.import_guard import import_purpose
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, Keyring, TypeBook

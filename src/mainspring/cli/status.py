@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mainspring.app.doctor import OVERDUE_US
+from mainspring.app.insight.doctor import OVERDUE_US
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import json_option, on_app
 from mainspring.core.insight.wording import duration

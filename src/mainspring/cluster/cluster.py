@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from mainspring.app.locating import path_of
+from mainspring.app.loading.locating import path_of
 from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.settings import ClusterStat, Settings
 from mainspring.core.quantities import check_timeout

@@ -13,9 +13,9 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
-from mainspring.app.including import warn_of_forgotten
 from mainspring.app.introduction import start_block
-from mainspring.app.locating import find_app
+from mainspring.app.loading.including import warn_of_forgotten
+from mainspring.app.loading.locating import find_app
 from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import NOTHING_LEFT
 from mainspring.cluster.orphans import Orphans

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.locating import find_app, without_lint
+from mainspring.app.loading.locating import find_app, without_lint
 from mainspring.app.placement import Workplace
 from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.messages import (

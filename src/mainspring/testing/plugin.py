@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def mainspring_kit(pytestconfig: pytest.Config) -> Iterator[Kit]:
     """The app in memory, with a clock that only the test moves."""
     # Every program that has pytest and mainspring loads this module, so it imports nothing until a test needs it.
-    from mainspring.app.locating import find_app
+    from mainspring.app.loading.locating import find_app
     from mainspring.testing.kit import Kit
 
     name = pytestconfig.getini("mainspring_app")

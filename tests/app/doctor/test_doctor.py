@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
-from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose
+from mainspring.app.insight.doctor import Diagnosis, Finding, Mark, diagnose
 from mainspring.cli import main
 from mainspring.core.insight.wording import duration
 from mainspring.jobstores.base import NodeInfo, RunQuery
@@ -252,7 +252,7 @@ def test_a_function_that_lacks_on_every_node_is_a_problem_and_on_some_a_warning(
 
 
 def test_of_very_many_runs_the_newest_are_looked_at(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mainspring.app import doctor
+    from mainspring.app.insight import doctor
 
     monkeypatch.setattr(doctor, "PENDING_PAGE_RUNS", 2)
     monkeypatch.setattr(doctor, "MOST_PENDING_PAGES", 3)

@@ -14,7 +14,7 @@ from rethinkdb import RethinkDB
 from rethinkdb.errors import ReqlAuthError, ReqlOpFailedError, ReqlPermissionError
 
 from mainspring import Mainspring
-from mainspring.app.doctor import REACH, Diagnosis, Finding, Mark, diagnose
+from mainspring.app.insight.doctor import REACH, Diagnosis, Finding, Mark, diagnose
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.etcd import EtcdClient
 from mainspring.jobstores.etcd import records as etcd_records

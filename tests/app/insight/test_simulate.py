@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.doctor import diagnose
+from mainspring.app.insight.doctor import diagnose
 from mainspring.testing.conformance.helpers import settle, start, succeed
 from tests.app.kit import EVERYWHERE, LOCAL, MakeApp
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring.app.declaring.task import Options, RunPattern, TaskCall, make_options
 from mainspring.app.enqueuing.admission import GIVEN_UP_AT_START, PLAIN_ADMISSION, admitted, replacement
 from mainspring.app.handle import RunHandle
-from mainspring.app.import_guard import warn_of_enqueuing
+from mainspring.app.loading.import_guard import warn_of_enqueuing
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mainspring.app.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
+from mainspring.app.insight.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
 from mainspring.core.insight.wording import listed, several
 from mainspring.core.job import Job
 from mainspring.core.references import complaint_about, ref_to_obj

@@ -162,7 +162,7 @@ def opened(
 
 def _app_at(target: str, name: str) -> Mainspring:
     from mainspring.app import Mainspring
-    from mainspring.app.locating import without_lint
+    from mainspring.app.loading.locating import without_lint
 
     try:
         with without_lint():  # `doctor`, `dev` and `worker` show what the linter finds
@@ -173,7 +173,7 @@ def _app_at(target: str, name: str) -> Mainspring:
 
 def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
     """Import an app; end the command with the user's own frames if a module of theirs raises."""
-    from mainspring.app.locating import find_app
+    from mainspring.app.loading.locating import find_app
 
     try:
         return find_app(target, include)

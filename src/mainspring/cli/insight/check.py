@@ -34,8 +34,8 @@ def check(target: str | None, beside: tuple[str, ...], where: str | None, name: 
     """
     import msgspec
 
-    from mainspring.app.doctor import Finding, Mark
     from mainspring.app.insight.checking import check_code
+    from mainspring.app.insight.doctor import Finding, Mark
     from mainspring.cli.insight.doctor import show_findings
     from mainspring.jobstores.opening import absent_file
 

@@ -18,7 +18,7 @@ from mainspring.cli.common.visible import visible
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
-    from mainspring.app.doctor import Diagnosis, Finding
+    from mainspring.app.insight.doctor import Diagnosis, Finding
 
 __all__ = ["doctor", "show_findings"]
 
@@ -41,7 +41,7 @@ def doctor(target: str | None, where: str | None, name: str, require: str | None
     """
     import msgspec
 
-    from mainspring.app.doctor import diagnose
+    from mainspring.app.insight.doctor import diagnose
     from mainspring.jobstores.health import check_requirement
 
     try:

@@ -75,7 +75,7 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
 
 def _uncallable(app: Mainspring) -> Callable[[RunView], bool]:
     """Return a function that tells whether the code of the app lacks the function of a waiting run."""
-    from mainspring.app.doctor import function_finder
+    from mainspring.app.insight.doctor import function_finder
 
     find, known = function_finder(app), dict[str, bool]()
 

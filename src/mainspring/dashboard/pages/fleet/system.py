@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from mainspring import __version__
-from mainspring.app.doctor import Diagnosis, Mark, diagnose
 from mainspring.app.insight.acting import AuditEntry
+from mainspring.app.insight.doctor import Diagnosis, Mark, diagnose
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.wording import listed, several, took
 from mainspring.core.instants import SECOND, from_us

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.app.app import Mainspring
-from mainspring.app.import_guard import importing
+from mainspring.app.loading.import_guard import importing
 from mainspring.core.references import variable_of
 from mainspring.core.schedules.linting import LINT_LOGGER
 from mainspring.errors import ConfigurationError, near

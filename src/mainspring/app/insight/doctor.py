@@ -211,7 +211,7 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
 
 def _path(app: Mainspring, code: bool) -> str:
     """Return where workers find an app, as far as this process knows."""
-    from mainspring.app.locating import path_of
+    from mainspring.app.loading.locating import path_of
 
     with suppress(ConfigurationError):
         if code:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from mainspring.app.import_guard import importing
+from mainspring.app.loading.import_guard import importing
 from mainspring.core.references import main_name
 from mainspring.errors import ConfigurationError, near
 
