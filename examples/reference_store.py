@@ -18,8 +18,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
-from mainspring.core.insight.metrics import LEVELS, MOST_NAMES, Tally, add_cells, oldest_kept
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.lanes import Want
@@ -81,8 +79,6 @@ class ReferenceStore(JobStore):
         self._totals = dict.fromkeys(sorted(FINAL), 0)
         self._gates: defaultdict[str, GateState] = defaultdict(GateState)
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
-        self._acts: list[Act] = []
-        self._tallies: dict[tuple[int, str, int], dict[str, dict[int, int]]] = {}
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -511,42 +507,6 @@ class ReferenceStore(JobStore):
     def nodes(self) -> list[NodeInfo]:
         with self._changed:
             return [self._nodes[name][1] for name in sorted(self._nodes) if self._nodes[name][0] > self._now()]
-
-    def acts(
-        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
-    ) -> list[Act]:
-        with self._changed:
-            self._acts = sorted((*self._acts, *new), key=lambda act: act.id)[-MOST_ACTS:]
-            if self._acts:
-                oldest = act_id(self._acts[-1].at - KEEP_ACTS_US)
-                self._acts = [act for act in self._acts if act.id >= oldest]
-            found = [act for act in self._acts if about in (None, act.about) and (after is None or act.id < after.id)]
-            return found[::-1][:limit]
-
-    def tallies(
-        self,
-        new: Sequence[Tally] = (),
-        *,
-        kind: str = "all",
-        name: str | None = None,
-        level: int = 0,
-        since: int = 0,
-        until: int = 0,
-    ) -> list[Tally]:
-        with self._changed:
-            for tally in new:
-                names = self._tallies.setdefault((tally.level, tally.kind, tally.at), {})
-                known = tally.name in names or len(names) - ("" in names) < MOST_NAMES
-                add_cells(names.setdefault(tally.name if known else "", {}), tally.cells)
-            oldest = [oldest_kept(number, self._now()) or 0 for number in range(len(LEVELS))]
-            self._tallies = {key: names for key, names in self._tallies.items() if key[2] >= oldest[key[0]]}
-            stretch = LEVELS[level].stretch
-            return [
-                Tally(kind, each, level, at, dict(cells))
-                for (one, other, at), names in sorted(self._tallies.items())
-                for each, cells in sorted(names.items())
-                if (one, other) == (level, kind) and name in (None, each) and since - stretch < at < until > since
-            ]
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         with self._changed:

@@ -100,6 +100,11 @@ class RunsElsewhere(RecordStore):
     def prune(self, limit: int = 1000) -> int:
         return self.runs.prune(limit)
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the store of the runs does."""
+        return self.runs.keeps_history
+
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
     ) -> list[Act]:

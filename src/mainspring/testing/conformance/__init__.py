@@ -2,10 +2,12 @@
 
 A store passes it in three lines of a test module, given pytest:
 
-    class TestMyStore(StoreConformance):
+    class TestMyStore(ContractConformance, NoHistoryConformance):
         @pytest.fixture
         def store(self) -> Iterator[JobStore]:
             ...  # yield an empty store whose shift_clock works, then remove what it holds
+
+A store that keeps history inherits `StoreConformance` instead: the contract, and what `acts` and `tallies` must do.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ _PARTS = (
     "helpers",
     "acts",
     "tallies",
+    "history",
     "jobs",
     "firing",
     "counting",
@@ -45,6 +48,7 @@ from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  #
 from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
+from mainspring.testing.conformance.history import HistoryConformance, NoHistoryConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
 from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
@@ -59,6 +63,7 @@ __all__ = [
     "ChangeConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
+    "ContractConformance",
     "CountConformance",
     "EdgeConformance",
     "EdgeRaceConformance",
@@ -66,11 +71,13 @@ __all__ = [
     "EndConformance",
     "FiringConformance",
     "GateConformance",
+    "HistoryConformance",
     "InstantConformance",
     "JobConformance",
     "LaneConformance",
     "LaneGateConformance",
     "LeaseConformance",
+    "NoHistoryConformance",
     "QueueLimitConformance",
     "RateConformance",
     "SendBackConformance",
@@ -81,7 +88,7 @@ __all__ = [
 ]
 
 
-class StoreConformance(
+class ContractConformance(
     JobConformance,
     FiringConformance,
     CountConformance,
@@ -101,8 +108,10 @@ class StoreConformance(
     QueueLimitConformance,
     ServiceConformance,
     EndConformance,
-    ActConformance,
-    TallyConformance,
     ConcurrencyConformance,
 ):
-    """Everything; give it a fixture named `store`."""
+    """The methods that every store has; give it a fixture named `store`."""
+
+
+class StoreConformance(ContractConformance, HistoryConformance):
+    """Everything, for a store that keeps history; give it a fixture named `store`."""
