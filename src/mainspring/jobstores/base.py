@@ -301,10 +301,6 @@ class JobStore(BaseJobStore):
         """Return the run with each of these ids, or None."""
 
     @abstractmethod
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        """Return the status of the run with each of these ids, or None; read no bytes."""
-
-    @abstractmethod
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         """Return matching runs, newest first; `after` is the last run of the previous page.
 
@@ -418,6 +414,11 @@ class JobStore(BaseJobStore):
             log.info("%s keeps no history: there is no audit, and charts stay empty", type(self).__name__)
 
     # -- what a store may override ---------------------------------------------------------------------------------
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        """Return the status of the run with each of these ids, or None; a back end can do it without reading bytes."""
+        runs = self.get_runs(run_ids)
+        return [None if run is None else RunStanding(run.status, run.refused) for run in runs]
 
     def cursor(self) -> int | None:
         """Return the cursor of CHANGES as far as this process knows it, without asking a server; None: it is not known.
