@@ -22,8 +22,8 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status
-from mainspring.core.settling import claimed, extended, holds, is_sent_back, settled
-from mainspring.core.waiting.edges import check_edges, judge_after, released
+from mainspring.core.stored.edges import check_edges, judge_after, released
+from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.core.run import FINAL, HOLDS, Run, Status, bit_of
-from mainspring.core.waiting.edges import check_edges, judge_after, refused_by, released
+from mainspring.core.stored.edges import check_edges, judge_after, refused_by, released
 from mainspring.jobstores.memory.indexes import Record
 
 __all__ = ["EdgeTable"]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.core.lanes import Want
 from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
-from mainspring.core.settling import claimed, extended, holds, is_sent_back, settled
+from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
 from mainspring.core.waiting.gates import PARKED, STARTS
 from mainspring.jobstores.base import Answers, ClaimedRuns, Hold
 from mainspring.jobstores.memory.indexes import Entry, Record, next_run_at, take_runs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.core.waiting.edges import due_at
+from mainspring.core.stored.edges import due_at
 from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.records.rows import MOST_EDGES, RunRow
 from mainspring.jobstores.run_records.edges import EdgeChanges, merged

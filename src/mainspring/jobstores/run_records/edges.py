@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from mainspring.core.run import HOLDS, After, bit_of
-from mainspring.core.waiting.edges import due_at
+from mainspring.core.stored.edges import due_at
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord

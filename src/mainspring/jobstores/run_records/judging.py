@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.core.run import Condition
-from mainspring.core.settling import is_sent_back
-from mainspring.core.waiting.edges import due_at
+from mainspring.core.stored.edges import due_at
+from mainspring.core.stored.settling import is_sent_back
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
 from mainspring.jobstores.run_records.edges import merged
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord, new_version

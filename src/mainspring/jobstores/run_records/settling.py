@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.core.lanes import queue_of
 from mainspring.core.run import Condition
-from mainspring.core.settling import holds, is_sent_back
+from mainspring.core.stored.settling import holds, is_sent_back
 from mainspring.jobstores.base import CHANGES, ENDS
 from mainspring.jobstores.records.rows import FINAL_VALUES, SettleRow
 from mainspring.jobstores.run_records.adding import RunAdding

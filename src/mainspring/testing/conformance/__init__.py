@@ -16,8 +16,6 @@ import pytest
 
 _PARTS = (
     "helpers",
-    "acts",
-    "tallies",
     "history",
     "jobs",
     "firing",
@@ -37,7 +35,7 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from mainspring.testing.conformance.acts import ActConformance  # noqa: E402
+from mainspring.jobstores.base import JobStore  # noqa: E402
 from mainspring.testing.conformance.changes import ChangeConformance, SendBackConformance  # noqa: E402
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
@@ -48,7 +46,9 @@ from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  #
 from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
-from mainspring.testing.conformance.history import HistoryConformance, NoHistoryConformance  # noqa: E402
+from mainspring.testing.conformance.history.acts import ActConformance  # noqa: E402
+from mainspring.testing.conformance.history.missing import NoHistoryConformance  # noqa: E402
+from mainspring.testing.conformance.history.tallies import TallyConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
 from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
@@ -56,7 +56,6 @@ from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.rates import QueueLimitConformance, RateConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
-from mainspring.testing.conformance.tallies import TallyConformance  # noqa: E402
 
 __all__ = [
     "ActConformance",
@@ -111,6 +110,13 @@ class ContractConformance(
     ConcurrencyConformance,
 ):
     """The methods that every store has; give it a fixture named `store`."""
+
+
+class HistoryConformance(ActConformance, TallyConformance):
+    """What a store must do that overrides `acts` and `tallies`."""
+
+    def test_the_store_says_that_it_keeps_history(self, store: JobStore) -> None:
+        assert store.keeps_history
 
 
 class StoreConformance(ContractConformance, HistoryConformance):

@@ -1,4 +1,4 @@
-"""History, which a store may keep: if it does, all of it; without it, an app works and says what it does not know."""
+"""A store without history: an app works on it as on any other, and whoever asks for the past is told plainly."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from mainspring.app import Mainspring
 from mainspring.core.insight.metrics import Tally
 from mainspring.errors import HistoryNotKept
 from mainspring.jobstores.base import JobStore
-from mainspring.testing.conformance.acts import ActConformance, make_act
 from mainspring.testing.conformance.helpers import work
-from mainspring.testing.conformance.tallies import TallyConformance
-
-
-class HistoryConformance(ActConformance, TallyConformance):
-    """What a store must do that overrides `acts` and `tallies`."""
-
-    def test_the_store_says_that_it_keeps_history(self, store: JobStore) -> None:
-        assert store.keeps_history
+from mainspring.testing.conformance.history.acts import make_act
 
 
 class NoHistoryConformance:
