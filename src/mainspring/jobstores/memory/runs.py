@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.lanes import Want
-from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
+from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
 from mainspring.core.waiting.gates import PARKED, STARTS
 from mainspring.jobstores.base import Answers, ClaimedRuns, Hold
@@ -20,6 +20,7 @@ __all__ = ["RunTable"]
 
 # Reading a member off its class takes three times as long in the hot loops.
 _BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING
+_HELD = Condition.HELD
 
 
 class _Settling(msgspec.Struct):
@@ -133,11 +134,13 @@ class RunTable(RunIndex):
         if record is None:
             return False
         old = record.run
-        if not holds(outcome.condition, old, run, now, call.ended):
+        # By far the most outcomes are those of held runs, so ask at length only about the others.
+        held = outcome.condition is _HELD and old.status is _RUNNING and old.token == run.token and not old.cancelling
+        if not held and not holds(outcome.condition, old, run, now, call.ended):
             return False
         if run.unique is not None and run.status not in FINAL and self._unique.get(run.unique, run.id) != run.id:
             return False
-        if old.status is not _RUNNING and is_sent_back(old, run):
+        if not held and is_sent_back(old, run):
             run = self._cut(record, run, call)
         else:
             run = settled(outcome, old, now)
