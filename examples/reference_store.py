@@ -11,21 +11,20 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
-from mainspring.core.insight.metrics import LEVELS, MOST_NAMES, Tally, add_cells, oldest_kept
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
-from mainspring.core.run import FINAL, HOLDS, WAITING, Beat, Condition, Outcome, Run, Status, bit_of
-from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, Limit, judge
+from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status
+from mainspring.core.stored.edges import check_edges, judge_after, released
+from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
+from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
     CHANGES,
@@ -40,14 +39,11 @@ from mainspring.jobstores.base import (
     NodeInfo,
     QueueInfo,
     RunQuery,
-    RunStanding,
     Stats,
 )
 
 HOUR = 3600 * SECOND
 WEEK = 7 * 86400 * SECOND
-LOG_LINES = 1000
-MOST_EDGES = 1000
 
 
 @dataclass
@@ -81,8 +77,6 @@ class ReferenceStore(JobStore):
         self._totals = dict.fromkeys(sorted(FINAL), 0)
         self._gates: defaultdict[str, GateState] = defaultdict(GateState)
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
-        self._acts: list[Act] = []
-        self._tallies: dict[tuple[int, str, int], dict[str, dict[int, int]]] = {}
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -157,9 +151,7 @@ class ReferenceStore(JobStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         with self._changed:
-            fired = [self._fire(step, self._now(), lease) for step in firings]
-            self._judge()
-            return fired
+            return [self._fire(step, self._now(), lease) for step in firings]
 
     def _fire(self, step: Firing, now: int, lease: float) -> tuple[str, ...] | None:
         entry = self._jobs.get(step.job_id)
@@ -177,7 +169,7 @@ class ReferenceStore(JobStore):
             self._stamp(entry)
         until = now + int(lease * SECOND)
         runs = [replace(run, lease_until=until) if run.status is Status.RUNNING else run for run in step.runs]
-        inserted = tuple(run.id for run in runs if self._insert(run))
+        inserted = tuple(run.id for run in runs if not self._is_known(run.id) and self._add(run) == run.id)
         for run in step.missed:
             self._write(run)
         return inserted
@@ -212,219 +204,103 @@ class ReferenceStore(JobStore):
 
     def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
         with self._changed:
-            self._refused = []
             self._check_edges(runs)
-            answers = [run.id if self._insert(run) or self._known(run.id) else self._taken(run) for run in runs]
-            self._judge()
-            return Answers(answers, self._refused)
+            self._refused = []
+            return Answers([self._add(run) for run in runs], self._refused)
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._changed:
             now = self._now()
-            held = [run for run in self._runs.values() if run.status is Status.RUNNING and run.token == token]
-            if not held:
-                claim = {"status": Status.RUNNING, "node": node, "token": token, "started_at": now}
-                claim["lease_until"] = now + int(lease * SECOND)
+            held = [run for run in self._all(Status.RUNNING) if run.token == token]
+            if not held:  # otherwise the answer to an earlier call was lost
                 for lanes, limit in wants:
-                    held += self._take(lanes, limit, claim, now)
-            lanes = [lane for lanes, _ in wants for lane in lanes]
-            times = [max(run.run_at, now) for run in self._waiting(lanes) if not self._is_full(run.queue)]
+                    held += self._claim(lanes, limit, node, token, now + int(lease * SECOND))
+            times = [max(run.run_at, now) for run in self._waiting(lane for lanes, _ in wants for lane in lanes)]
             return ClaimedRuns(now, [self._shown(run) for run in sorted(held, key=_urgency)], min(times, default=None))
 
-    def _take(self, lanes: Sequence[str], limit: int, claim: dict[str, Any], now: int) -> list[Run]:
-        """Lease the most urgent due runs of some lanes."""
+    def _claim(self, lanes: Iterable[str], limit: int, node: str, token: str, until: int) -> list[Run]:
         taken: list[Run] = []
-        for run in sorted((run for run in self._waiting(lanes) if run.run_at <= now), key=_urgency):
-            if len(taken) < limit and not self._is_full(run.queue) and self._passes(run):
-                key = None if (run.unique or "").startswith(">") else run.unique
-                taken.append(replace(run, **claim, attempt=run.attempt + 1, unique=key))
-                self._write(taken[-1])
+        for run in sorted(self._waiting(lanes), key=_urgency):
+            # The runs before it may have filled its queue.
+            may_start = run.run_at <= self._now() and len(taken) < limit and not self._is_full(run.queue)
+            if may_start and self._passes_gate(run):
+                taken.append(self._write(claimed(run, node, token, self._now(), until)))
         return taken
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._changed:
-            until = self._now() + int(lease * SECOND)
-            return [self._extend(beat, until) for beat in beats]
+            return [self._extend(beat, self._now() + int(lease * SECOND)) for beat in beats]
 
     def _extend(self, beat: Beat, until: int) -> Hold:
         run = self._runs.get(beat.run_id)
         if run is None or run.status is not Status.RUNNING or run.token != beat.token:
             return Hold.LOST
-        reported = {name: said for name in ("progress", "data") if (said := getattr(beat, name)) is not None}
-        log = (*run.log, *beat.log)[-LOG_LINES:]
-        self._write(replace(run, lease_until=until, log=log, **reported))
+        self._write(extended(run, beat, until))
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
     def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._changed:
-            self._refused = []
             self._check_edges([run for outcome in outcomes for run in outcome.then])
-            ended: set[str] = set()
+            self._refused = []
+            before = {outcome.run.id: self._runs.get(outcome.run.id) for outcome in outcomes}
+            ended: set[str | None] = set()
             back: list[Run] = []
-            freed: list[str] = []
-            answers = [self._settle(outcome, ended, back, freed) for outcome in outcomes]
+            answers = [self._settle(outcome, ended, back) for outcome in outcomes]
+            self._judge_blocked()
             for run in back:
                 self._link(run)
+                self._write(self._judged(run))
             for outcome, written in zip(outcomes, answers, strict=True):
                 for follower in outcome.then if written else ():
-                    self._insert(follower)
-            self._judge()
-            for gate in freed:
-                self._let_in(gate, 1)
+                    self._add(follower)
+            for old in before.values():
+                self._free_slot(old)
             if ended:
                 self._tell(ENDS)
             return Answers(answers, self._refused)
 
-    def _settle(self, outcome: Outcome, ended: set[str], back: list[Run], freed: list[str]) -> bool:
+    def _settle(self, outcome: Outcome, ended: set[str | None], back: list[Run]) -> bool:
         run, stored = outcome.run, self._runs.get(outcome.run.id)
-        if stored is None or stored.token != run.token or not self._holds(outcome, stored, ended):
+        if stored is None or not holds(outcome.condition, stored, run, self._now(), ended):
             return False
-        if run.status is Status.PENDING and stored.status is Status.RUNNING and stored.cancelling:
-            return False  # whoever cancelled it was told that it ends
         if run.status not in FINAL and self._holder(run) != run.id:
             return False  # another run has its unique key
-        if outcome.condition is Condition.HELD:
-            kept = {name: getattr(stored, name) for name in ("progress", "data") if getattr(run, name) is None}
-            run = replace(run, **kept, log=run.log or stored.log)
-        refused = stored.refused or (run.refused if outcome.condition is Condition.REFUSED else None)
-        if run.status in FINAL:
-            ended.add(run.id)
-        elif stored.status in FINAL or (run.status is Status.BLOCKED and stored.refused is not None):
-            self._cut(run.id, behind=stored.status in FINAL)  # it is sent back
-            refused = None
+        if is_sent_back(stored, run):
+            self._cut(run.id, behind=stored.status in FINAL)
+            run = replace(run, refused=None, waits=0)
             if run.status is Status.BLOCKED:
                 back.append(run)
-        waits = 1 if run in back else stored.waits if run.status is Status.BLOCKED else 0
-        if run.status is stored.status is Status.BLOCKED and not waits and run.run_at > self._now():
-            run = replace(run, status=Status.PENDING)  # it was parked and is postponed
-        self._write(replace(run, refused=refused, waits=waits))
-        if stored.gate is not None and (stored.status is Status.RUNNING or run.status in FINAL):
-            freed.append(stored.gate)
+        else:
+            run = settled(outcome, self._shown(stored), self._now())
+        if run.status in FINAL:
+            ended.add(run.id)
+        self._write(run)
         return True
-
-    def _holds(self, outcome: Outcome, stored: Run, ended: set[str]) -> bool:
-        condition, status = outcome.condition, outcome.run.status
-        if condition is Condition.FINISHED:
-            return stored.status in FINAL
-        if condition is Condition.REFUSED:
-            return stored.status in WAITING and (stored.refused is not None or outcome.run.refused in ended)
-        if condition is Condition.WAITING:
-            free = stored.status is Status.PENDING and (status is Status.RUNNING or stored.refused is not None)
-            return stored.status in WAITING and (free or status in FINAL or status is stored.status)
-        over = (stored.lease_until or 0) <= self._now()
-        return stored.status is Status.RUNNING and (condition is Condition.HELD or over)
-
-    # -- runs that come after others ---------------------------------------------------------------------------
-
-    def _judge(self) -> None:
-        """Release or refuse the blocked runs whose predecessors have ended."""
-        now = self._now()
-        for run in [run for run in self._runs.values() if run.status is Status.BLOCKED and run.waits]:
-            before = [(self._runs[each], mask) for each, mask in self._edges.get(run.id, {}).items()]
-            waits = sum(each.status not in FINAL for each, _ in before)
-            ended = [(each, mask) for each, mask in before if each.status in FINAL]
-            refused = next((each.id for each, mask in ended if not mask & bit_of(each.status)), None)
-            if refused is not None:
-                self._refused.append(run.id)
-                self._write(replace(run, status=Status.PENDING, waits=0, refused=refused, run_at=now))
-            elif waits == 0:
-                run_at = now - run.run_at if run.run_at < 0 else max(now, run.run_at)
-                self._write(replace(run, status=Status.PENDING, waits=0, run_at=run_at))
-            elif waits != run.waits:
-                self._write(replace(run, waits=waits))
-
-    def _check_edges(self, runs: Iterable[Run]) -> None:
-        after = [after.id for run in runs if run.id not in self._runs for after in run.after]
-        after += [each for before in self._edges.values() for each in before]
-        if max(Counter(after).values(), default=0) > MOST_EDGES or any(len(run.after) > MOST_EDGES for run in runs):
-            raise ValueError(f"a run has at most {MOST_EDGES} predecessors and {MOST_EDGES} successors")
-
-    def _link(self, run: Run) -> None:
-        self._edges[run.id] = {after.id: after.on for after in run.after if after.id in self._runs}
-
-    def _cut(self, run_id: str, *, behind: bool) -> None:
-        """Delete the edges to a run, and those from it to runs behind it."""
-        self._edges.pop(run_id, None)
-        for before in self._edges.values() if behind else ():
-            before.pop(run_id, None)
-
-    def _shown(self, run: Run) -> Run:
-        """Return a run with the number of those that come after it."""
-        return replace(run, followed=sum(run.id in before for before in self._edges.values()))
-
-    def _needed(self, run_id: str) -> bool:
-        """Return True if a run that comes after this one is unfinished, or holds it."""
-        after = [(self._runs[each], before[run_id]) for each, before in self._edges.items() if run_id in before]
-        return any(mask & HOLDS or run.status not in FINAL for run, mask in after)
-
-    # -- gates -------------------------------------------------------------------------------------------------
-
-    def set_gate(self, name: str, allowed: int | None) -> None:
-        with self._changed:
-            self._gates[name].allowed = allowed
-            if not name.startswith(QUEUE_GATE):
-                own = [Limit.from_text(run.gate_spec).at_once for run in self._parked(name) if run.gate_spec]
-                number = len(own) if None in own else max((each for each in own if each is not None), default=0)
-                self._let_in(name, (number if allowed is None else allowed) - self._running(name))
-            self._tell()
-
-    def _passes(self, run: Run) -> bool:
-        """Judge a run that is due by its gate; park it, or put it off, if it may not start."""
-        if run.gate is None or run.refused is not None:
-            return True
-        limit = Limit.from_text(run.gate_spec) if run.gate_spec else Limit()
-        verdict = judge(limit, self._gates[run.gate], self._running(run.gate), self._now())
-        if verdict == PARKED:
-            self._write(replace(run, status=Status.BLOCKED))
-        elif verdict != STARTS:
-            self._write(replace(run, run_at=verdict))
-        return verdict == STARTS
-
-    def _let_in(self, gate: str, number: int) -> None:
-        """Let so many parked runs of each lane try again."""
-        parked = sorted(self._parked(gate), key=lambda run: (-run.priority, *_age(run)))
-        for lane in {run.lane for run in parked}:
-            for run in [run for run in parked if run.lane == lane][: max(number, 0)]:
-                self._write(replace(run, status=Status.PENDING, run_at=self._now()))
-
-    def _parked(self, gate: str) -> list[Run]:
-        blocked = (run for run in self._runs.values() if run.status is Status.BLOCKED and not run.waits)
-        return [run for run in blocked if run.gate == gate]
-
-    def _running(self, gate: str) -> int:
-        running = (run for run in self._runs.values() if run.status is Status.RUNNING and run.refused is None)
-        return sum(run.gate == gate for run in running)
-
-    def _is_full(self, queue: str) -> bool:
-        allowed = self._limit(queue)
-        running = sum(run.status is Status.RUNNING and run.queue == queue for run in self._runs.values())
-        return allowed is not None and running >= allowed
-
-    def _limit(self, queue: str) -> int | None:
-        gate = self._gates.get(f"{QUEUE_GATE}{queue}")
-        return None if gate is None else gate.allowed
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         with self._changed:
-            found = [self._runs.get(run_id) for run_id in run_ids]
-            running = [run for run in found if run is not None and run.status is Status.RUNNING]
-            for run in running:
-                self._write(replace(run, cancelling=True))
-            return [run in running for run in found]
+            running = {run.id: run for run in self._all(Status.RUNNING)}
+            for run_id in running.keys() & {*run_ids}:
+                self._write(replace(running[run_id], cancelling=True))
+            return [run_id in running for run_id in run_ids]
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         with self._changed:
             found = [self._runs.get(run_id) for run_id in run_ids]
             return [None if run is None else self._shown(run) for run in found]
 
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        return [None if run is None else RunStanding(run.status, run.refused) for run in self.get_runs(run_ids)]
-
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         with self._changed:
             found = sorted(self._matching(query), key=_age, reverse=True)
-            page = [run for run in found if after is None or _age(run) < _age(after)][:limit]
-            return [self._shown(run) for run in page]
+            return [self._shown(run) for run in found if after is None or _age(run) < _age(after)][:limit]
+
+    def _matching(self, query: RunQuery) -> list[Run]:
+        found = [run for run in self._runs.values() if query.selects(run)]
+        if query.after is not None:
+            found = [run for run in found if query.after in self._edges.get(run.id, ())]
+        if query.lapsed:
+            found = [run for run in found if run.status is Status.RUNNING and (run.lease_until or 0) <= self._now()]
+        return found
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         with self._changed:
@@ -438,7 +314,7 @@ class ReferenceStore(JobStore):
     def prune(self, limit: int = 1000) -> int:
         with self._changed:
             now = self._now()
-            needed = {run.gate for run in self._runs.values() if run.status not in FINAL}
+            needed = {run.gate for run in self._all(*UNFINISHED)}
             for name, gate in list(self._gates.items()):
                 if name not in needed and gate.allowed is None and gate.tat <= now:
                     del self._gates[name]
@@ -446,22 +322,26 @@ class ReferenceStore(JobStore):
             usual = [run for run in ended if run.policy.retention is None]
             many = usual[: max(0, len(usual) - self.keep_runs)]
             old = [run for run in ended if self._ended[run.id] + _retention(run) <= now]
-            over = [run_id for run_id in dict.fromkeys(run.id for run in (*old, *many)) if not self._needed(run_id)]
-            return self.delete_runs(over[:limit])
+            over = dict.fromkeys(run.id for run in (*old, *many) if not self._is_needed(run.id))
+            return self.delete_runs(list(over)[:limit])
 
-    def _insert(self, run: Run) -> bool:
-        """Add a run unless its id is known, its unique key is taken or a run that it comes after is not there."""
-        there = all(after.id in self._runs for after in run.after)
-        if not there or self._known(run.id) or self._holder(run) != run.id:
-            return False
+    def _add(self, run: Run) -> str | None:
+        """Add a run; return its id, or that of the run that has its unique key, or None without a predecessor."""
+        if self._is_known(run.id):
+            return run.id
+        holder = self._holder(run)
+        if holder != run.id:
+            return holder
+        if any(after.id not in self._runs for after in run.after):
+            return None
         self._link(run)
-        self._write(replace(run, status=Status.BLOCKED, waits=len(run.after)) if run.after else run)
-        return True
+        self._write(self._judged(run) if run.after else run)
+        return run.id
 
-    def _known(self, run_id: str) -> bool:
+    def _is_known(self, run_id: str) -> bool:
         return run_id in self._runs or self._deleted.get(run_id, -HOUR) + HOUR > self._now()
 
-    def _write(self, run: Run) -> None:
+    def _write(self, run: Run) -> Run:
         """Write a run's next record, and count an end that it had not reached before."""
         before = self._runs.get(run.id)
         self._runs[run.id] = run
@@ -469,35 +349,109 @@ class ReferenceStore(JobStore):
         if run.status in FINAL:
             self._ended[run.id] = self._now()
             self._totals[run.status] += before is None or before.status is not run.status
+        if run.status is Status.PENDING and run.refused is not None and (before is None or before.refused is None):
+            self._refused.append(run.id)
         self._tell()
+        return run
 
     def _holder(self, run: Run) -> str:
         """Return the id of the unfinished run that has a run's unique key: its own if nobody has it."""
-        others = (each for each in self._runs.values() if each.unique == run.unique and each.status not in FINAL)
-        return run.id if run.unique is None else next((each.id for each in others), run.id)
-
-    def _taken(self, run: Run) -> str | None:
-        """Return the id of the run that has the unique key of a run which was not stored; None if nobody has it."""
-        holder = self._holder(run)
-        return None if holder == run.id else holder
+        others = (each.id for each in self._all(*UNFINISHED) if each.unique == run.unique)
+        return run.id if run.unique is None else next(others, run.id)
 
     def _waiting(self, lanes: Iterable[str]) -> list[Run]:
-        served = set(lanes)
-        return [run for run in self._runs.values() if run.status is Status.PENDING and run.lane in served]
+        """Return the pending runs of these lanes, except those of queues that are full."""
+        served = {*lanes}
+        return [run for run in self._all(Status.PENDING) if run.lane in served and not self._is_full(run.queue)]
 
-    def _matching(self, query: RunQuery) -> list[Run]:
-        now = self._now()
-        return [
-            run
-            for run in self._runs.values()
-            if (not query.status or run.status in query.status)
-            and query.queue in (None, run.queue)
-            and query.group in (None, run.group)
-            and query.job_id in (None, run.job_id)
-            and (query.after is None or query.after in self._edges.get(run.id, ()))
-            and (query.gate is None or (run.gate == query.gate and run.status not in FINAL))
-            and not (query.lapsed and (run.status is not Status.RUNNING or (run.lease_until or 0) > now))
-        ]
+    def _all(self, *status: Status) -> list[Run]:
+        return [run for run in self._runs.values() if run.status in status]
+
+    # -- runs that come after others ---------------------------------------------------------------------------
+
+    def _judge_blocked(self) -> None:
+        """Release or refuse the blocked runs whose predecessors have ended."""
+        for run in [run for run in self._all(Status.BLOCKED) if run.waits]:
+            judged = self._judged(run)
+            free = judged.status is Status.PENDING and judged.refused is None
+            self._write(released(run, self._now()) if free else judged)
+
+    def _judged(self, run: Run) -> Run:
+        before = [(each, mask, self._runs[each].status) for each, mask in self._edges[run.id].items()]
+        return judge_after(run, before, self._now())
+
+    def _check_edges(self, runs: Iterable[Run]) -> None:
+        check_edges([run for run in runs if run.id not in self._runs], self._followed)
+
+    def _followed(self, run_id: str) -> int:
+        return sum(run_id in before for before in self._edges.values())
+
+    def _shown(self, run: Run) -> Run:
+        """Return a run with the number of those that come after it."""
+        return replace(run, followed=self._followed(run.id))
+
+    def _link(self, run: Run) -> None:
+        self._edges[run.id] = {after.id: after.on for after in run.after if after.id in self._runs}
+
+    def _cut(self, run_id: str, *, behind: bool) -> None:
+        """Delete the edges to a run, and those from it to runs behind it."""
+        self._edges.pop(run_id, None)
+        for before in self._edges.values() if behind else ():
+            before.pop(run_id, None)
+
+    def _is_needed(self, run_id: str) -> bool:
+        """Return True if a run that comes after this one is unfinished, or holds it."""
+        after = [(self._runs[each], before[run_id]) for each, before in self._edges.items() if run_id in before]
+        return any(mask & HOLDS or run.status not in FINAL for run, mask in after)
+
+    # -- gates -------------------------------------------------------------------------------------------------
+
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        with self._changed:
+            self._gates[name].allowed = allowed
+            self._let_in(name, room(allowed, [run.gate_spec for run in self._parked(name)], self._running(name)))
+            self._tell()
+
+    def _passes_gate(self, run: Run) -> bool:
+        """Judge a run that is due by its gate; park it, or put it off, if it may not start."""
+        if run.gate is None or run.refused is not None:
+            return True
+        verdict = judge(limit_of(run.gate_spec), self._gates[run.gate], self._running(run.gate), self._now())
+        if verdict == PARKED:
+            self._write(replace(run, status=Status.BLOCKED))
+        elif verdict != STARTS:
+            self._write(replace(run, run_at=verdict))
+        return verdict == STARTS
+
+    def _free_slot(self, old: Run | None) -> None:
+        """Let in another run if one has stopped to run in its gate, or has left it."""
+        if old is None or old.gate is None:
+            return
+        new = self._runs[old.id]
+        stopped = old.status is Status.RUNNING and new.status is not Status.RUNNING
+        if stopped or (old.status not in FINAL and (new.status in FINAL or new.gate != old.gate)):
+            self._let_in(old.gate, 1)
+
+    def _let_in(self, gate: str, number: int) -> None:
+        """Let this many parked runs of each lane try again."""
+        parked = sorted(self._parked(gate), key=lambda run: (-run.priority, *_age(run)))
+        for lane in {run.lane for run in parked}:
+            for run in [run for run in parked if run.lane == lane][:number]:
+                self._write(replace(run, status=Status.PENDING, run_at=self._now()))
+
+    def _parked(self, gate: str) -> list[Run]:
+        return [run for run in self._all(Status.BLOCKED) if run.gate == gate and not run.waits]
+
+    def _running(self, gate: str) -> int:
+        return sum(run.gate == gate and run.refused is None for run in self._all(Status.RUNNING))
+
+    def _is_full(self, queue: str) -> bool:
+        allowed = self._limit(queue)
+        return allowed is not None and sum(run.queue == queue for run in self._all(Status.RUNNING)) >= allowed
+
+    def _limit(self, queue: str) -> int | None:
+        gate = self._gates.get(f"{QUEUE_GATE}{queue}")
+        return None if gate is None else gate.allowed
 
     # -- service -----------------------------------------------------------------------------------------------
 
@@ -511,42 +465,6 @@ class ReferenceStore(JobStore):
     def nodes(self) -> list[NodeInfo]:
         with self._changed:
             return [self._nodes[name][1] for name in sorted(self._nodes) if self._nodes[name][0] > self._now()]
-
-    def acts(
-        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
-    ) -> list[Act]:
-        with self._changed:
-            self._acts = sorted((*self._acts, *new), key=lambda act: act.id)[-MOST_ACTS:]
-            if self._acts:
-                oldest = act_id(self._acts[-1].at - KEEP_ACTS_US)
-                self._acts = [act for act in self._acts if act.id >= oldest]
-            found = [act for act in self._acts if about in (None, act.about) and (after is None or act.id < after.id)]
-            return found[::-1][:limit]
-
-    def tallies(
-        self,
-        new: Sequence[Tally] = (),
-        *,
-        kind: str = "all",
-        name: str | None = None,
-        level: int = 0,
-        since: int = 0,
-        until: int = 0,
-    ) -> list[Tally]:
-        with self._changed:
-            for tally in new:
-                names = self._tallies.setdefault((tally.level, tally.kind, tally.at), {})
-                known = tally.name in names or len(names) - ("" in names) < MOST_NAMES
-                add_cells(names.setdefault(tally.name if known else "", {}), tally.cells)
-            oldest = [oldest_kept(number, self._now()) or 0 for number in range(len(LEVELS))]
-            self._tallies = {key: names for key, names in self._tallies.items() if key[2] >= oldest[key[0]]}
-            stretch = LEVELS[level].stretch
-            return [
-                Tally(kind, each, level, at, dict(cells))
-                for (one, other, at), names in sorted(self._tallies.items())
-                for each, cells in sorted(names.items())
-                if (one, other) == (level, kind) and name in (None, each) and since - stretch < at < until > since
-            ]
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         with self._changed:

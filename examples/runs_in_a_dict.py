@@ -1,7 +1,7 @@
 """The runs of a store in a dictionary with versions: small primitives, of which mainspring makes the whole contract.
 
-Read it beside docs/writing-a-store.md, and write yours from it. A store that can compare and set one record needs no
-more than this to keep flows, limits, leases and counts. `SplitJobStore(jobs, runs)` adds the jobs.
+Read it beside docs/writing-a-small-store.md, and write yours from it. A store that can compare and set one record needs
+no more than this to keep flows, limits, leases and counts. `SplitJobStore(jobs, runs)` adds the jobs.
 
 Run it: `python examples/runs_in_a_dict.py`
 """

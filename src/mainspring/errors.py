@@ -20,6 +20,7 @@ MainspringError
 ├── InvalidArguments              (ValueError)    a call whose arguments do not fit the annotations of its task
 ├── RunNotFound                   (LookupError)
 ├── NodeNotFound                  (LookupError)   no living node of that name
+├── HistoryNotKept                (LookupError)   asked for an audit or a chart that the store does not keep
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
@@ -55,6 +56,7 @@ __all__ = [
     "Cancel",
     "ConfigurationError",
     "ConflictingIdError",
+    "HistoryNotKept",
     "InvalidArguments",
     "JobLookupError",
     "MainspringError",
@@ -331,6 +333,17 @@ class NodeNotFound(MainspringError, LookupError):
 
     def __str__(self) -> str:
         return f"no living node is called {self.name!r}{near(self.name, self.known)}"
+
+
+class HistoryNotKept(MainspringError, LookupError):
+    """The store keeps neither what people did nor what was counted."""
+
+    def __init__(self, store: str, lacking: str) -> None:
+        super().__init__(store, lacking)
+        self.store, self.lacking = store, lacking
+
+    def __str__(self) -> str:
+        return f"{self.store} keeps no history: {self.lacking}"
 
 
 class TaskNotFound(MainspringError, LookupError):

@@ -63,7 +63,7 @@ class TestMemoryAndMemory(SplitConformance):
 class TestTheExampleOfTheDocs(SplitPart):
     @pytest.fixture
     def store(self) -> Iterator[JobStore]:
-        page = Path(__file__).parents[2].joinpath("docs", "writing-a-store.md").read_text()
+        page = Path(__file__).parents[2].joinpath("docs", "writing-a-small-store.md").read_text()
         [example] = re.findall(r"```python\n([^`]*class DictRecords[^`]*)```", page)
         names: dict[str, Any] = {}
         exec(example, names)

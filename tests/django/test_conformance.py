@@ -18,7 +18,8 @@ from django.db import transaction
 from mainspring.django.store import DjangoStore
 from mainspring.jobstores.base import JobStore
 from mainspring.testing import conformance
-from mainspring.testing.conformance import ends, helpers, service, tallies
+from mainspring.testing.conformance import ends, helpers, service
+from mainspring.testing.conformance.history import tallies
 from tests.django.conftest import ClosingThread, ClosingThreads, added_database, emptied
 from tests.process.test_pgbouncer import PgBouncer, pooler  # noqa: F401
 

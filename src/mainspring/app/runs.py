@@ -28,7 +28,7 @@ from mainspring.core.showing.searching import MOST_RUNS_SEARCHED, RunCount, Sear
 from mainspring.core.validation import check_queue, make_policy
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.core.waiting.results import result_of
-from mainspring.errors import JobLookupError, RunNotFound, near
+from mainspring.errors import HistoryNotKept, JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import find_job, instant_of, make_query, newest, pages
@@ -207,6 +207,8 @@ class Runs:
     def acts(self) -> list[Act]:
         """Return what people did, newest first: the store keeps the newest 10,000 acts, for 90 days."""
         store = self._store()
+        if not store.keeps_history:
+            raise HistoryNotKept(type(store).__name__, "nobody knows who did what")
         found = page = store.acts(limit=ACTS_PAGE)
         while len(page) == ACTS_PAGE:
             page = store.acts(after=page[-1], limit=ACTS_PAGE)

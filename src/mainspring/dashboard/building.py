@@ -21,7 +21,7 @@ from mainspring.dashboard.roles import Identity, Role
 from mainspring.dashboard.summary import NO_SUMMARY, SummaryReader, store_address
 from mainspring.dashboard.web.live import LiveState
 from mainspring.dashboard.web.zones import zone_of
-from mainspring.errors import JobLookupError, MainspringError, RunNotFound
+from mainspring.errors import HistoryNotKept, JobLookupError, MainspringError, RunNotFound
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -158,6 +158,8 @@ class Builder:
             named = " does not answer" in why  # most drivers' errors say which store it is
             sentence = f"{why}." if named else f"The store at {store_address(self.app)} does not answer: {why}."
             return 503, "The store does not answer", Explanation(kind="store", id="", state="down", sentence=sentence)
+        if isinstance(error, HistoryNotKept):
+            return 409, "No history is kept", Explanation(kind="page", id="", state="new", sentence=f"{error}.")
         if isinstance(error, MainspringError):
             return 409, "That was refused", Explanation(kind="page", id="", state="late", sentence=f"{error}.")
         log.error("a page failed", exc_info=error)

@@ -66,6 +66,8 @@ class RunHistory(NamedTuple):
 
 def usual_range(view: View) -> str:
     """Return the range to show unless somebody chooses: a day; an hour while the first run has ended within it."""
+    if not view.keeps_history:
+        return "24h"
     young = all(read_history(view, RANGES[name]).began_lately for name in ("24h", "30d"))
     return "1h" if young else "24h"
 

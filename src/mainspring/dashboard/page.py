@@ -153,6 +153,11 @@ class View:
         return self._facts.once(name, make)
 
     @property
+    def keeps_history(self) -> bool:
+        """Whether the store knows what people did and what was counted; without that, a page shows no such number."""
+        return self.app.store.keeps_history
+
+    @property
     def nodes(self) -> list[NodeInfo]:
         """The living nodes, read once for all regions."""
         return self.once("nodes", lambda: self.app.nodes(now=self.now))

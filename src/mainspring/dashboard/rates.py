@@ -57,7 +57,9 @@ class QueueRate(NamedTuple):
 
 
 def queue_rates(view: View) -> Mapping[str, QueueRate]:
-    """Return the rates of all queues that were in use in the last hour."""
+    """Return the rates of all queues that were in use in the last hour; none if the store does not count."""
+    if not view.keeps_history:
+        return {}
     return view.cached("queue rates", FRESH_SECONDS, lambda: _read(view))
 
 

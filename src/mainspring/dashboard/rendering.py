@@ -17,7 +17,7 @@ from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
 from mainspring.dashboard.roles import Role
 from mainspring.dashboard.web.files import static_path
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import HistoryNotKept, StoreUnavailable
 
 __all__ = ["RenderedRegion", "Renderer"]
 
@@ -119,6 +119,8 @@ class Renderer:
                 html = self._block(template, name, {**data, **more, "view": view, "when": view.times})
             except (StoreUnavailable, OSError):
                 raise
+            except HistoryNotKept as error:
+                html = self._block(self._env.get_template("no_history.html"), "region", {"error": error})
             except Exception as error:
                 log.exception("the region %s of %s could not be shown", name, view.path)
                 html = self._block(

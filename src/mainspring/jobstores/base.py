@@ -50,6 +50,8 @@ RUNS_STEP: Final = 4096
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
+log = logging.getLogger("mainspring.jobstores")
+
 __all__ = [
     "CHANGES",
     "ENDS",
@@ -153,6 +155,7 @@ class JobStore(BaseJobStore):
     """True if a write waits for a server: a caller with many writes can work while it waits."""
     tells_topics: bool = False
     """True if the cursor of CHANGES says whether jobs may have changed: see `RUNS_STEP`."""
+    _dropped_history: bool = False
 
     # -- APScheduler's verbs, made of the contract's -------------------------------------------------------------
 
@@ -298,10 +301,6 @@ class JobStore(BaseJobStore):
         """Return the run with each of these ids, or None."""
 
     @abstractmethod
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        """Return the status of the run with each of these ids, or None; read no bytes."""
-
-    @abstractmethod
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         """Return matching runs, newest first; `after` is the last run of the previous page.
 
@@ -322,38 +321,6 @@ class JobStore(BaseJobStore):
 
         A run stays while one that comes after it is unfinished; over an edge that holds (`HOLDS`), while the successor
         is there at all. Such a run is looked at again an hour later.
-        """
-
-    # -- what people did -----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def acts(
-        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
-    ) -> list[Act]:
-        """Keep acts of people, then return up to `limit` acts, newest first: all of them, or those about one thing.
-
-        `after` is the last act of the previous page. The store keeps the newest 10,000 acts, for 90 days; adding acts
-        deletes older ones.
-        """
-
-    # -- what was counted ----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def tallies(
-        self,
-        new: Sequence[Tally] = (),
-        *,
-        kind: str = "all",
-        name: str | None = None,
-        level: int = 0,
-        since: int = 0,
-        until: int = 0,
-    ) -> list[Tally]:
-        """Add counts to those that are kept, then return tallies of a kind: of all its names, or of one.
-
-        Those returned overlap the time from `since` to `until`, which is empty by default. The counts of each level are
-        kept for as long as `LEVELS` says; a stretch has at most `MOST_NAMES` names of a kind, besides the empty one,
-        which takes the counts of all others.
         """
 
     # -- service -------------------------------------------------------------------------------------------------
@@ -402,7 +369,56 @@ class JobStore(BaseJobStore):
         waits, so a call with a timeout of 0 stops it; each topic has its own cursor.
         """
 
+    # -- what a store may keep besides: history ----------------------------------------------------------------------
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the store overrides `acts` and `tallies`; without them it has no audit, no charts, no orders."""
+        kind = type(self)
+        return kind.acts is not JobStore.acts and kind.tallies is not JobStore.tallies
+
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        """Keep acts of people, then return up to `limit` acts, newest first: all of them, or those about one thing.
+
+        `after` is the last act of the previous page. The store keeps the newest 10,000 acts, for 90 days; adding acts
+        deletes older ones. A store without history keeps and returns none.
+        """
+        self._drop_history(new)
+        return []
+
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        """Add counts to those that are kept, then return tallies of a kind: of all its names, or of one.
+
+        Those returned overlap the time from `since` to `until`, which is empty by default. The counts of each level are
+        kept for as long as `LEVELS` says; a stretch has at most `MOST_NAMES` names of a kind, besides the empty one,
+        which takes the counts of all others. A store without history keeps and returns none.
+        """
+        self._drop_history(new)
+        return []
+
+    def _drop_history(self, new: Sequence[Act | Tally]) -> None:
+        """Say once that what people do and what is counted is not kept."""
+        if new and not self._dropped_history:
+            self._dropped_history = True
+            log.info("%s keeps no history: there is no audit, and charts stay empty", type(self).__name__)
+
     # -- what a store may override ---------------------------------------------------------------------------------
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        """Return the status of the run with each of these ids, or None; a back end can do it without reading bytes."""
+        runs = self.get_runs(run_ids)
+        return [None if run is None else RunStanding(run.status, run.refused) for run in runs]
 
     def cursor(self) -> int | None:
         """Return the cursor of CHANGES as far as this process knows it, without asking a server; None: it is not known.

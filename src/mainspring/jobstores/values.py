@@ -12,7 +12,7 @@ from msgspec.structs import replace as _with
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob
-from mainspring.core.run import Run, Status
+from mainspring.core.run import FINAL, Run, Status
 
 __all__ = [
     "Answers",
@@ -172,6 +172,16 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     lapsed: bool = False
     since: int | None = None  # runs that were made before are not wanted: a store may stop there, its caller drops them
     cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
+
+    def selects(self, run: Run) -> bool:
+        """Return True if a run matches by its own record; `after` and `lapsed` are for the store to judge."""
+        return (
+            (not self.status or run.status in self.status)
+            and (self.queue is None or run.queue == self.queue)
+            and (self.group is None or run.group == self.group)
+            and (self.job_id is None or run.job_id == self.job_id)
+            and (self.gate is None or (run.gate == self.gate and run.status not in FINAL))
+        )
 
 
 class Generation(msgspec.Struct, frozen=True):

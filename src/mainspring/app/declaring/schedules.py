@@ -214,7 +214,7 @@ class DeclaredSchedules(JobBook):
 
     def _changed_by(self, job_id: str) -> dict[str, Any]:
         """Return who changed a job last and when, as far as the audit goes back."""
-        acts = self._app_store.acts.audit(kind="job", target=job_id, limit=20)
+        acts = self._app_store.acts.acts_on("job", job_id, 20)
         last = next((act for act in acts if act.verb in ("modify_job", "reschedule_job")), None)
         return {} if last is None else {"by": last.by, "at": last.at}
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.acts import TEXT_CHARS, Act, about, act_id
 from mainspring.core.instants import from_us
+from mainspring.errors import HistoryNotKept
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import instant_of
 
@@ -95,7 +96,10 @@ class Acting:
 
     def order(self, verb: str, kind: str, target: str, **details: Any) -> None:
         """Record an act that others follow once they read it; raise if the store cannot take it."""
-        self._store().acts([self._act(verb, kind, target, details)])
+        store = self._store()
+        if not store.keeps_history:
+            raise HistoryNotKept(type(store).__name__, "orders are part of it, so no node would read this one")
+        store.acts([self._act(verb, kind, target, details)])
 
     def _act(self, verb: str, kind: str, target: str, details: dict[str, Any]) -> Act:
         (by, why), now = self.actor(), self._now()
@@ -114,11 +118,25 @@ class Acting:
         """Return up to `limit` acts of people, newest first: all of them, or those on one run, job or queue.
 
         `since` is a datetime, or a timedelta back from now. `after` is the last entry of the previous page. The store
-        keeps the newest 10,000 acts, for 90 days.
+        keeps the newest 10,000 acts, for 90 days. Raise HistoryNotKept if it keeps none.
         """
+        store = self._store()
+        if not store.keeps_history:
+            raise HistoryNotKept(type(store).__name__, "nobody knows who did what")
         if (kind is None) != (target is None):
             raise TypeError("give both kind= and target=, as in kind='queue', target='mail', or neither")
         thing = None if kind is None or target is None else about(kind, target)
+        return self._read(thing, after, since, limit)
+
+    def acts_on(
+        self, kind: str, target: str, limit: int, since: datetime | timedelta | None = None
+    ) -> list[AuditEntry]:
+        """Return the newest acts on one thing, as far as they are known; none if the store keeps no history."""
+        return self._read(about(kind, target), None, since, limit)
+
+    def _read(
+        self, thing: str | None, after: AuditEntry | None, since: datetime | timedelta | None, limit: int
+    ) -> list[AuditEntry]:
         oldest = None if since is None else instant_of(since, self._now, self._zone)
         found = self._store().acts(about=thing, after=None if after is None else after.record, limit=limit)
         zone = self._zone()
@@ -152,8 +170,7 @@ class Marks:
 
     def marks(self, since: datetime | timedelta | None = None, limit: int = 100) -> list[TimeMark]:
         """Return the marks since then, newest first."""
-        kind, target = _MARKS
-        found = self._acts.audit(since=since, kind=kind, target=target, limit=limit)
+        found = self._acts.acts_on(*_MARKS, limit, since)
         return [TimeMark(entry.at, str(entry.details.get("text", "")), entry.by) for entry in found]
 
     def mark_new_code(self) -> None:

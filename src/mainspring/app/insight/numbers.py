@@ -16,7 +16,7 @@ from mainspring.core.run import Run, Status
 from mainspring.core.showing.failures import ErrorGroup, ErrorPage, group_errors, with_counts
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.store_urls import sqlite_file
-from mainspring.errors import RunNotFound
+from mainspring.errors import HistoryNotKept, RunNotFound
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.finding import instant_of, newest
 
@@ -72,7 +72,8 @@ class Numbers:
         """Return the errors of runs that failed or are retried since then, grouped by type and place in your code.
 
         Each run counts once, by its last error. The newest group comes first. Counters tell how many there were: they
-        outlive the runs. `most` is how many of the newest runs are read for messages and traces; None reads all.
+        outlive the runs; a store without history counts the runs that are kept. `most` is how many of the newest runs
+        are read for messages and traces; None reads all.
         """
         runs, complete = self._failures(since, most)
         groups = with_counts(group_errors(runs), self._counted_errors(since))
@@ -88,6 +89,8 @@ class Numbers:
         return None if group is None else (group, group.runs)
 
     def _counted_errors(self, since: datetime | timedelta) -> dict[str, list[tuple[datetime, int]]]:
+        if not self._app.store.keeps_history:
+            return {}
         counted = self.metrics(since, by="error")
         oldest = self._instant(since)
         found: dict[str, list[tuple[datetime, int]]] = {}
@@ -140,8 +143,12 @@ class Numbers:
         """Return what was counted in each step of a time: of all runs, of a queue, task or job, or by one of these.
 
         Counters outlive the runs: minutes are kept for two days, hours for 90 days, days for ever. The steps are at
-        least as long as what is kept that far back; they begin at whole multiples of the step, in UTC.
+        least as long as what is kept that far back; they begin at whole multiples of the step, in UTC. Raise
+        HistoryNotKept if the store keeps no counters.
         """
+        store = self._app.store
+        if not store.keeps_history:
+            raise HistoryNotKept(type(store).__name__, "what its runs did was not counted")
         named = {kind: name for kind, name in (("queue", queue), ("task", task), ("job", job)) if name is not None}
         if len(named) + (by is not None) > 1:
             raise TypeError("give one of by=, queue=, task= and job=: counters are kept for each of them by itself")
@@ -157,7 +164,7 @@ class Numbers:
         if (last - first) // length > MOST_STEPS:
             raise ValueError(f"that is more than {MOST_STEPS:,} steps; give a longer step, or a shorter time")
         kind, name = next(iter(named.items()), (by or "all", None))
-        found = self._app.store.tallies(kind=kind, name=name, level=level, since=first, until=last)
+        found = store.tallies(kind=kind, name=name, level=level, since=first, until=last)
         return MetricSeries(first, length, (last - first) // length, series(found, first, last, length))
 
     def task_figures(self, since: datetime | timedelta = DAY) -> list[TaskFigures]:

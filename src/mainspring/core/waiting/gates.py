@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,8 @@ import msgspec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 
-__all__ = ["KEY_GATE", "PARKED", "QUEUE_GATE", "STARTS", "GateState", "Limit", "judge", "key_of", "make_limit"]
+__all__ = ["KEY_GATE", "PARKED", "QUEUE_GATE", "STARTS", "GateState", "Limit", "judge", "key_of"]
+__all__ += ["limit_of", "make_limit", "room"]
 
 QUEUE_GATE: Final = "queue:"
 """The gate of a queue is its name behind this; every run of the queue passes it, besides the gate it names itself."""
@@ -78,6 +80,23 @@ def judge(limit: Limit, state: GateState, running: int, now: int) -> int:
         return STARTS
     state.line = max(state.line + limit.every_us, early, now + 1)
     return state.line
+
+
+@lru_cache(1000)
+def limit_of(spec: str | None) -> Limit:
+    """Return the limit that a run carries; one that was altered lets in one run at a time."""
+    try:
+        return Limit() if spec is None else Limit.from_text(spec)
+    except ValueError:
+        return Limit(1)
+
+
+def room(allowed: int | None, parked: Iterable[str | None], running: int) -> int:
+    """Return how many more runs a gate lets run at once: by its number, or else by the limits of its parked runs."""
+    if allowed is None:
+        own = [limit_of(spec).at_once for spec in parked]
+        allowed = max((MOST_AT_ONCE if number is None else number for number in own), default=0)
+    return max(0, allowed - running)
 
 
 def make_limit(limit: int | None, rate: str | None, burst: int | None = None) -> Limit | None:

@@ -131,7 +131,7 @@ def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "is_old": oldest is not None and view.now - oldest > 60 * SECOND,
         "busiest": busiest if busiest is not None and busiest.info.running else None,
         "retrying": view.cached("retrying", 3.0, lambda: view.app.count_up_to("status:retrying", MOST_RETRYING)),
-        "history": read_history(view, data["range"]),
+        "history": read_history(view, data["range"]) if view.keeps_history else None,
         "alive": len(nodes) - len(silent),
         "silent": silent,
     }

@@ -8,15 +8,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.core.run import FINAL, HOLDS, Run, Status, bit_of
+from mainspring.core.stored.edges import check_edges, judge_after, refused_by, released
 from mainspring.jobstores.memory.indexes import Record
 
 __all__ = ["EdgeTable"]
 
-MOST_EDGES: Final = 1000
-"""A run has at most this many predecessors, and at most this many successors."""
-
 _BITS: Final = {status: bit_of(status) for status in FINAL}
-_BLOCKED, _PENDING = Status.BLOCKED, Status.PENDING
+_BLOCKED = Status.BLOCKED
 
 
 class EdgeTable:
@@ -30,39 +28,17 @@ class EdgeTable:
 
     def check(self, runs: Iterable[Run]) -> None:
         """Raise ValueError if a run would have too many predecessors or successors once these are added."""
-        successors: dict[str, int] = {}
-        for run in runs:
-            if not run.after or run.id in self._records:
-                continue
-            if len(run.after) > MOST_EDGES:
-                raise ValueError(f"run {run.id!r} comes after {len(run.after)} runs; at most {MOST_EDGES} are allowed")
-            for after in run.after:
-                successors[after.id] = number = successors.get(after.id, 0) + 1
-                if number + len(self._masks.get(after.id, ())) > MOST_EDGES:
-                    raise ValueError(f"run {after.id!r} would have more than {MOST_EDGES} successors")
+        new = (run for run in runs if run.after and run.id not in self._records)
+        check_edges(new, lambda run_id: len(self._masks.get(run_id, ())))
 
     def judged(self, run: Run, now: int, *, again: bool) -> Run | None:
         """Return a run as its predecessors let it be stored, or None if one of them is not there.
 
         For a run that is judged `again`, one that is not there counts as satisfied.
         """
-        waits, refused = 0, None
-        for after in run.after:
-            record = self._records.get(after.id)
-            if record is None:
-                if again:
-                    continue
-                return None
-            bit = _BITS.get(record.run.status)
-            if bit is None:
-                waits += 1
-            elif not after.on & bit and refused is None:
-                refused = after.id
-        if refused is not None:
-            return _refused(run, refused, now)
-        if waits:
-            return replace(run, status=_BLOCKED, waits=waits)
-        return replace(run, status=_PENDING, run_at=now - run.run_at if run.run_at < 0 else run.run_at)
+        found = [(after, self._records.get(after.id)) for after in run.after]
+        there = [(after.id, after.on, record.run.status) for after, record in found if record is not None]
+        return judge_after(run, there, now) if again or len(there) == len(found) else None
 
     def link(self, run: Run) -> None:
         """Add the edges to a run from those of its predecessors that are there."""
@@ -116,14 +92,8 @@ class EdgeTable:
             if run.status is not _BLOCKED:
                 continue
             if each in refused:
-                yield record, _refused(run, refused[each], now)
+                yield record, refused_by(run, refused[each], now)
             elif run.waits > satisfied[each]:
                 yield record, replace(run, waits=run.waits - satisfied[each])
             else:
-                run_at = now - run.run_at if run.run_at < 0 else max(run.run_at, now)
-                yield record, replace(run, status=_PENDING, waits=0, run_at=run_at)
-
-
-def _refused(run: Run, by: str, now: int) -> Run:
-    """Return a run that is due at once, to be cancelled by whoever claims it."""
-    return replace(run, status=_PENDING, waits=0, refused=by, run_at=now)
+                yield record, released(run, now)

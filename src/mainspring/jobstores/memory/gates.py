@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
 import msgspec
 
 from mainspring.core.run import FINAL, Run, Status
-from mainspring.core.waiting.gates import STARTS, GateState, Limit, judge
+from mainspring.core.waiting.gates import STARTS, GateState, judge, limit_of, room
 from mainspring.jobstores.memory.indexes import OUTDATED_ITEMS, Record
 
 __all__ = ["GateTable"]
 
 _Parked = tuple[int, int, int, str]  # -priority, created_at, number, run id
 
-_limit = lru_cache(1000)(Limit.from_text)
-_UNLIMITED = Limit()
 _RUNNING, _BLOCKED = Status.RUNNING, Status.BLOCKED
 
 
@@ -48,8 +45,7 @@ class GateTable:
     def judge(self, run: Run, now: int) -> int:
         """Take a slot for a run, if one is free; return the verdict of `core.waiting.gates.judge`."""
         gate = self._gate(run)
-        limit = _UNLIMITED if run.gate_spec is None else _limit(run.gate_spec)
-        verdict = judge(limit, gate.state, gate.running, now)
+        verdict = judge(limit_of(run.gate_spec), gate.state, gate.running, now)
         if verdict == STARTS:
             gate.running += 1
         return verdict
@@ -86,12 +82,9 @@ class GateTable:
         """Set the number of a gate; return how many parked runs of each lane may come back."""
         gate = self._gates.setdefault(name, Gate())
         gate.state.allowed = allowed
-        if allowed is None:
-            parked = (self._records[each].run for each in gate.members)
-            specs = {run.gate_spec for run in parked if run.status is _BLOCKED and not run.waits}
-            numbers = [None if spec is None else _limit(spec).at_once for spec in specs]
-            allowed = len(gate.members) if None in numbers else max((n for n in numbers if n is not None), default=0)
-        return max(0, allowed - gate.running)
+        members = (self._records[each].run for each in gate.members)
+        parked = {run.gate_spec for run in members if run.status is _BLOCKED and not run.waits}
+        return room(allowed, parked, gate.running)
 
     def numbers(self) -> dict[str, int]:
         """Return the numbers that were set, by gate."""

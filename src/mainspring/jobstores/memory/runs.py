@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.core.lanes import Want
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
 from mainspring.core.waiting.gates import PARKED, STARTS
 from mainspring.jobstores.base import Answers, ClaimedRuns, Hold
 from mainspring.jobstores.memory.indexes import Entry, Record, next_run_at, take_runs
@@ -17,13 +18,9 @@ from mainspring.jobstores.memory.run_index import RunIndex
 
 __all__ = ["RunTable"]
 
-LOG_LINES = 1000
-"""Keep this many lines of a run's log, the last ones."""
-
 # Reading a member off its class takes three times as long in the hot loops.
 _BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING
-_HELD, _EXPIRED, _WAITING = Condition.HELD, Condition.EXPIRED, Condition.WAITING
-_FINISHED = Condition.FINISHED
+_HELD = Condition.HELD
 
 
 class _Settling(msgspec.Struct):
@@ -81,12 +78,9 @@ class RunTable(RunIndex):
     def _lease(self, record: Record, node: str, token: str, now: int, until: int) -> None:
         """Lease a run that was taken out of its lane."""
         run = record.run
-        if run.unique is not None and run.unique.startswith(">"):
+        record.run = claimed(run, node, token, now, until)
+        if run.unique is not None and record.run.unique is None:
             del self._unique[run.unique]
-            run = replace(run, unique=None)
-        record.run = replace(
-            run, status=_RUNNING, attempt=run.attempt + 1, node=node, token=token, lease_until=until, started_at=now
-        )
 
     def _admit(self, record: Record, now: int) -> bool:
         """Let a run pass its gate; else park it, or put it off if it comes too early for the rate of the gate."""
@@ -105,14 +99,7 @@ class RunTable(RunIndex):
         record = self._held.get(beat.token, {}).get(beat.run_id)
         if record is None:
             return Hold.LOST
-        run = record.run
-        record.run = replace(
-            run,
-            lease_until=until,
-            progress=run.progress if beat.progress is None else beat.progress,
-            data=run.data if beat.data is None else beat.data,
-            log=(*run.log, *beat.log)[-LOG_LINES:] if beat.log else run.log,
-        )
+        record.run = run = extended(record.run, beat, until)
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> Answers[bool]:
@@ -142,32 +129,23 @@ class RunTable(RunIndex):
         return Answers(answers, self._refused)
 
     def _settle(self, outcome: Outcome, now: int, call: _Settling) -> bool:
-        run, condition = outcome.run, outcome.condition
+        run = outcome.run
         record = self._records.get(run.id)
         if record is None:
             return False
         old = record.run
-        if condition is _HELD:  # by far the most frequent one
-            if old.status is not _RUNNING or old.token != run.token:
-                return False
-            if old.progress is not None or old.data is not None or old.log:
-                run = _with_reports(run, old)
-        elif not _holds(condition, old, run, now, call.ended):
-            return False
-        if run.status is _PENDING and old.status is _RUNNING and old.cancelling:
+        # By far the most outcomes are those of held runs, so ask at length only about the others.
+        held = outcome.condition is _HELD and old.status is _RUNNING and old.token == run.token and not old.cancelling
+        if not held and not holds(outcome.condition, old, run, now, call.ended):
             return False
         if run.unique is not None and run.status not in FINAL and self._unique.get(run.unique, run.id) != run.id:
             return False
-        if condition is not _HELD and _is_sent_back(old, run):
+        if not held and is_sent_back(old, run):
             run = self._cut(record, run, call)
-        elif old.followed or old.after or run.followed:
-            refused = old.refused or (run.refused if condition is Condition.REFUSED else None)
-            run = replace(run, waits=old.waits, followed=old.followed, refused=refused)
+        else:
+            run = settled(outcome, old, now)
             if old.followed and run.status in FINAL and old.status not in FINAL:
                 call.ended[run.id] = run.status
-        if run.status is _BLOCKED and not run.waits:  # parked, unless it was sent back
-            postponed = old.status is _BLOCKED and run.run_at > now
-            run = replace(run, status=_PENDING) if postponed or run.gate != old.gate else run
         self._write(record, run, now)
         if outcome.then:
             call.then += [(record, follower) for follower in outcome.then]
@@ -206,38 +184,3 @@ class RunTable(RunIndex):
         record.run = replace(record.run, cancelling=True)
         self.stirred = True
         return True
-
-
-def _holds(condition: Condition, stored: Run, run: Run, now: int, ended: Mapping[str, Status]) -> bool:
-    if stored.token != run.token:
-        return False
-    status = stored.status
-    if condition is _EXPIRED:
-        return status is _RUNNING and (stored.lease_until or 0) <= now
-    if condition is _FINISHED:
-        return status in FINAL
-    if status is not _PENDING and status is not _BLOCKED:
-        return False
-    if condition is Condition.REFUSED:
-        return stored.refused is not None or run.refused in ended
-    if run.status is status or run.status in FINAL:
-        return True
-    # A fire into a slot starts it, or a person sends it back behind the run that has refused it.
-    return status is _PENDING and (run.status is _RUNNING or stored.refused is not None)
-
-
-def _is_sent_back(stored: Run, run: Run) -> bool:
-    """Return True if a run that ended, or was refused, is to wait again."""
-    if stored.status in FINAL:
-        return run.status not in FINAL
-    return run.status is _BLOCKED and stored.status is _PENDING
-
-
-def _with_reports(run: Run, stored: Run) -> Run:
-    """Keep the reports of heartbeats where the outcome has none."""
-    return replace(
-        run,
-        progress=stored.progress if run.progress is None else run.progress,
-        data=stored.data if run.data is None else run.data,
-        log=run.log or stored.log,
-    )

@@ -19,7 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
-from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
+from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
 from mainspring.jobstores.base import (
@@ -35,7 +35,6 @@ from mainspring.jobstores.base import (
     JobStore,
     NodeInfo,
     RunQuery,
-    RunStanding,
     Stats,
 )
 from mainspring.jobstores.memory.indexes import Entry, Timetable
@@ -290,10 +289,6 @@ class MemoryJobStore(JobStore):
         with self._lock:
             return [self._runs.get(run_id) for run_id in run_ids]
 
-    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
-        runs = self.get_runs(run_ids)
-        return [None if run is None else RunStanding(run.status, run.refused) for run in runs]
-
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         if query.lapsed:
             with self._lock:
@@ -326,15 +321,7 @@ class MemoryJobStore(JobStore):
             else:
                 runs = self._runs.all() if query.gate is None else self._runs.members(query.gate)
         # Runs are never changed, only replaced, so the rest needs no lock.
-        return (
-            run
-            for run in runs
-            if (not query.status or run.status in query.status)
-            and (query.queue is None or run.queue == query.queue)
-            and (query.group is None or run.group == query.group)
-            and (query.job_id is None or run.job_id == query.job_id)
-            and (query.gate is None or (run.gate == query.gate and run.status not in FINAL))
-        )
+        return filter(query.selects, runs)
 
     # -- what people did ---------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want as ClaimWant
-from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge
+from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge, limit_of
 from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, limit_of, queue_gate
+from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, queue_gate
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, Want, made
 from mainspring.jobstores.values import Hold

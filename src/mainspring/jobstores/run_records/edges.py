@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from mainspring.core.run import HOLDS, After, bit_of
+from mainspring.core.stored.edges import due_at
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
 
-__all__ = ["EdgeChanges", "due_at", "merged"]
+__all__ = ["EdgeChanges", "merged"]
 
 
 def merged(after: Sequence[After]) -> dict[str, int]:
@@ -27,11 +28,6 @@ def merged(after: Sequence[After]) -> dict[str, int]:
         known = masks.get(each.id, each.on)
         masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
     return masks
-
-
-def due_at(run_at: int, now: int) -> int:
-    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
-    return now - run_at if run_at < 0 else run_at
 
 
 def _after_ends(record: RunRecord, ended: Mapping[str, str | None], now: int, *, late: bool) -> RunRecord | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -18,13 +17,13 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import lanes_of, queue_of
-from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, room
 from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
 
-__all__ = ["GateChanges", "GateSlots", "limit_of", "queue_gate"]
+__all__ = ["GateChanges", "GateSlots", "queue_gate"]
 
 RESERVED_US: Final = 10 * SECOND
 """A claim writes the runs that it has reserved slots for within this time, or else it may be dead."""
@@ -44,15 +43,6 @@ class _StoredGate(msgspec.Struct, array_like=True):
 
 
 _decode: Final = msgspec.msgpack.Decoder(_StoredGate).decode
-
-
-@lru_cache(1000)
-def limit_of(spec: str | None) -> Limit:
-    """Return the limit that a run carries; one that was altered lets in one run at a time."""
-    try:
-        return Limit() if spec is None else Limit.from_text(spec)
-    except ValueError:
-        return Limit(1)
 
 
 def queue_gate(lane: str) -> str:
@@ -180,12 +170,11 @@ class GateChanges(RecordChanges):
 
     def _room(self, gate: GateSlots) -> int:
         """Return how many more runs a gate lets run, by its own number or else by that of its parked runs."""
-        allowed = gate.state.allowed
-        if allowed is None:
-            parked = Want(status=("blocked",), gates=(gate.name,), parked=True)
-            own = [limit_of(each.row.gate_spec).at_once for each in self.records.find(parked, "oldest", 1000)]
-            allowed = max((MOST_PARKED if number is None else number for number in own), default=0)
-        return min(allowed, MOST_PARKED) - len(gate.taken)
+        parked: list[RunRecord] = []
+        if gate.state.allowed is None:
+            want = Want(status=("blocked",), gates=(gate.name,), parked=True)
+            parked = self.records.find(want, "oldest", 1000)
+        return min(MOST_PARKED, room(gate.state.allowed, (each.row.gate_spec for each in parked), len(gate.taken)))
 
     def set_gate(self, name: str, allowed: int | None) -> None:
         for _ in range(_TRIES):

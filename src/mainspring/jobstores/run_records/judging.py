@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Final
 
 from msgspec.structs import replace
 
 from mainspring.core.run import Condition
+from mainspring.core.stored.edges import due_at
+from mainspring.core.stored.settling import is_sent_back
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
-from mainspring.jobstores.run_records.edges import due_at, merged
+from mainspring.jobstores.run_records.edges import merged
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord, new_version
 
-__all__ = ["frees", "gate_of", "holds", "is_sent_back", "settled"]
+__all__ = ["frees", "gate_of", "settled"]
 
-_WAITING: Final = ("blocked", "pending")
 _KEPT: Final = ("call", "owner", "created_at", "job_id", "group", "claimed_at")
 
 
 def gate_of(row: RunRow) -> str | None:
     """Return the gate that a run stands at or has a slot of; none if it waits for runs, is refused or has ended."""
     return None if row.waits or row.refused is not None or row.status in FINAL_VALUES else row.gate
-
-
-def holds(outcome: SettleRow, old: RunRow, ended: Container[str | None], now: int) -> bool:
-    """Return True if the condition of an outcome holds; `ended` are the runs that the same call has ended."""
-    run, condition, status = outcome.run, outcome.condition, old.status
-    final = run.status in FINAL_VALUES
-    if old.token != run.token or (old.cancelling and status == "running" and not final):
-        return False
-    if condition is Condition.HELD:
-        return status == "running"
-    if condition is Condition.EXPIRED:
-        return status == "running" and (old.lease_until or 0) <= now
-    if condition is Condition.FINISHED:
-        return status in FINAL_VALUES
-    if status not in _WAITING:
-        return False
-    if condition is Condition.REFUSED:
-        return old.refused is not None or run.refused in ended
-    if final or status == run.status:
-        return True
-    # To be written as blocked, a run that is pending must have been refused: then it is sent back.
-    return status == "pending" and (run.status != "blocked" or old.refused is not None)
-
-
-def is_sent_back(old: RunRow, run: RunRow) -> bool:
-    """Return True if a run that has ended, or was refused, is to wait again."""
-    if old.status in FINAL_VALUES:
-        return run.status not in FINAL_VALUES
-    return run.status == "blocked" and old.status == "pending"
 
 
 def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:

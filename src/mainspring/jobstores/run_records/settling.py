@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from mainspring.core.lanes import queue_of
 from mainspring.core.run import Condition
+from mainspring.core.stored.settling import holds, is_sent_back
 from mainspring.jobstores.base import CHANGES, ENDS
 from mainspring.jobstores.records.rows import FINAL_VALUES, SettleRow
 from mainspring.jobstores.run_records.adding import RunAdding
 from mainspring.jobstores.run_records.gates import GateChanges
-from mainspring.jobstores.run_records.judging import frees, holds, is_sent_back, settled
+from mainspring.jobstores.run_records.judging import frees, settled
 from mainspring.jobstores.run_records.records import LINKED, RunRecord
 from mainspring.jobstores.values import Answers
 
@@ -72,7 +73,7 @@ class RunSettling(RunAdding, GateChanges):
             keyed = outcome.run.unique is not None and outcome.run.status not in FINAL_VALUES
             if keyed and run_id in old:  # it was lost once: perhaps to a run that has its key
                 holders.update(self._holders([outcome]))
-            if not holds(outcome, record.row, call.ended, now):
+            if not holds(outcome.condition, record.row, outcome.run, now, call.ended):
                 return None
             if keyed and holders.get(str(outcome.run.unique), run_id) != run_id:
                 return None

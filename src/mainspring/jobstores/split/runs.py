@@ -76,6 +76,11 @@ class RunsElsewhere(RecordStore):
     set_gate = _passed_on(RecordStore.set_gate)
     use_clock = _passed_on(RecordStore.use_clock)
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the store of the runs does."""
+        return self.runs.keeps_history
+
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
 

@@ -2,10 +2,12 @@
 
 A store passes it in three lines of a test module, given pytest:
 
-    class TestMyStore(StoreConformance):
+    class TestMyStore(ContractConformance, NoHistoryConformance):
         @pytest.fixture
         def store(self) -> Iterator[JobStore]:
             ...  # yield an empty store whose shift_clock works, then remove what it holds
+
+A store that keeps history inherits `StoreConformance` instead: the contract, and what `acts` and `tallies` must do.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ import pytest
 
 _PARTS = (
     "helpers",
-    "acts",
-    "tallies",
+    "history",
     "jobs",
     "firing",
     "counting",
@@ -34,7 +35,7 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from mainspring.testing.conformance.acts import ActConformance  # noqa: E402
+from mainspring.jobstores.base import JobStore  # noqa: E402
 from mainspring.testing.conformance.changes import ChangeConformance, SendBackConformance  # noqa: E402
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
@@ -45,6 +46,9 @@ from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  #
 from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
+from mainspring.testing.conformance.history.acts import ActConformance  # noqa: E402
+from mainspring.testing.conformance.history.missing import NoHistoryConformance  # noqa: E402
+from mainspring.testing.conformance.history.tallies import TallyConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
 from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
@@ -52,13 +56,13 @@ from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.rates import QueueLimitConformance, RateConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
-from mainspring.testing.conformance.tallies import TallyConformance  # noqa: E402
 
 __all__ = [
     "ActConformance",
     "ChangeConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
+    "ContractConformance",
     "CountConformance",
     "EdgeConformance",
     "EdgeRaceConformance",
@@ -66,11 +70,13 @@ __all__ = [
     "EndConformance",
     "FiringConformance",
     "GateConformance",
+    "HistoryConformance",
     "InstantConformance",
     "JobConformance",
     "LaneConformance",
     "LaneGateConformance",
     "LeaseConformance",
+    "NoHistoryConformance",
     "QueueLimitConformance",
     "RateConformance",
     "SendBackConformance",
@@ -81,7 +87,7 @@ __all__ = [
 ]
 
 
-class StoreConformance(
+class ContractConformance(
     JobConformance,
     FiringConformance,
     CountConformance,
@@ -101,8 +107,17 @@ class StoreConformance(
     QueueLimitConformance,
     ServiceConformance,
     EndConformance,
-    ActConformance,
-    TallyConformance,
     ConcurrencyConformance,
 ):
-    """Everything; give it a fixture named `store`."""
+    """The methods that every store has; give it a fixture named `store`."""
+
+
+class HistoryConformance(ActConformance, TallyConformance):
+    """What a store must do that overrides `acts` and `tallies`."""
+
+    def test_the_store_says_that_it_keeps_history(self, store: JobStore) -> None:
+        assert store.keeps_history
+
+
+class StoreConformance(ContractConformance, HistoryConformance):
+    """Everything, for a store that keeps history; give it a fixture named `store`."""

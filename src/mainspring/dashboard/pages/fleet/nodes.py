@@ -75,7 +75,7 @@ def _usual(view: View) -> dict[str, float]:
     """Return the time within which 95 of 100 runs of each task end."""
 
     def read() -> dict[str, float]:
-        figures = view.app.task_figures()
+        figures = view.app.task_figures() if view.keeps_history else []
         return {each.name: each.p95 for each in figures if each.p95 is not None}
 
     return remembered(view.app, "nodes.usual", USUAL_SECONDS, read)

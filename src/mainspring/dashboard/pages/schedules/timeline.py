@@ -259,7 +259,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def _was_busy(view: View, stretch: Stretch) -> list[Load]:
     """Return how many slots were busy in each step of the past, by how long the runs took that ended in it."""
     end = min(stretch.until, view.now)
-    if end <= stretch.since:
+    if end <= stretch.since or not view.keeps_history:
         return []
     since, until = view.times.local(stretch.since), view.times.local(end)
     step = max(timedelta(minutes=1), (until - since) / (LOAD_STEPS // 3))

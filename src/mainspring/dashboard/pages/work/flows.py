@@ -89,6 +89,8 @@ def read_one(view: View) -> dict[str, Any]:
 
 
 def _usual(view: View) -> dict[str, float]:
+    if not view.keeps_history:
+        return {}
     return {each.name: each.p50 for each in view.app.task_figures() if each.p50 is not None}
 
 

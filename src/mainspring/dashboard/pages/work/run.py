@@ -196,7 +196,7 @@ def _log_line(line: str) -> LogLine:
 def policy(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Show the policy in words, and who has touched the run."""
     run: RunView = data["run"]
-    acts = view.app.audit(kind="run", target=run.id, limit=5)
+    acts = view.app.acts.acts_on("run", run.id, 5)
     return {"policy": list(_policy(run, view)), "acts": acts}
 
 
@@ -263,7 +263,7 @@ def retry(view: View, form: Mapping[str, str]) -> Deed:
 def _overtaken(view: View, run: RunView, verb: str, done: str) -> str:
     """Say why a run cannot be changed any more: somebody was quicker, or it has gone on by itself."""
     kind = run_row(view.app, run, view.now).kind
-    acts = view.app.audit(kind="run", target=run.id, limit=5)
+    acts = view.app.acts.acts_on("run", run.id, 5)
     act = next((each for each in acts if each.verb == verb), None)
     if act is None:
         return f"{_name(run)} is {kind} by now, so it cannot be {done}"

@@ -81,7 +81,7 @@ PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="tasks.html", rea
 def read_one(view: View) -> dict[str, Any]:
     """Read one task: its options, its figures, its histogram and its newest runs."""
     name = view.params["name"]
-    figures, span = _figures(view)
+    figures, span = _figures(view) if view.keeps_history else ([], "24h")
     found = next((each for each in figures if each.name == name), None)
     if found is None and view.app.tasks.get(name) is None:
         raise NoSuchThing("task", name)

@@ -1,0 +1,1 @@
+"""What stores decide alike about the runs that they hold. Pure."""

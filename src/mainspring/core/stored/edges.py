@@ -1,0 +1,67 @@
+"""What the ends of runs make of a run that comes after them: it waits on, is released, or is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring.core.run import FINAL, Run, Status, bit_of
+
+__all__ = ["MOST_EDGES", "check_edges", "due_at", "judge_after", "refused_by", "released"]
+
+MOST_EDGES: Final = 1000
+"""A run has at most this many predecessors, and at most this many successors."""
+
+_BITS: Final = {status: bit_of(status) for status in FINAL}
+_BLOCKED, _PENDING = Status.BLOCKED, Status.PENDING
+
+
+def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
+    """Raise ValueError if a run would have too many predecessors or successors once these new runs are added.
+
+    `followed` tells how many successors a run has.
+    """
+    successors: dict[str, int] = {}
+    for run in runs:
+        if len(run.after) > MOST_EDGES:
+            raise ValueError(f"run {run.id!r} comes after {len(run.after)} runs; at most {MOST_EDGES} are allowed")
+        for after in run.after:
+            successors[after.id] = number = successors.get(after.id, 0) + 1
+            if number + followed(after.id) > MOST_EDGES:
+                raise ValueError(f"run {after.id!r} would have more than {MOST_EDGES} successors")
+
+
+def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -> Run:
+    """Return a run as those before it let it be; each of them with its id, the mask of its edge and its status.
+
+    A run that need not wait for any of them keeps its time.
+    """
+    waits, refused = 0, None
+    for run_id, mask, status in before:
+        bit = _BITS.get(status)
+        if bit is None:
+            waits += 1
+        elif not mask & bit and refused is None:
+            refused = run_id
+    if refused is not None:
+        return refused_by(run, refused, now)
+    if waits:
+        return replace(run, status=_BLOCKED, waits=waits)
+    return replace(run, status=_PENDING, waits=0, run_at=due_at(run.run_at, now))
+
+
+def refused_by(run: Run, by: str, now: int) -> Run:
+    """Return a run that is due at once, to be cancelled by whoever claims it."""
+    return replace(run, status=_PENDING, waits=0, refused=by, run_at=now)
+
+
+def released(run: Run, now: int) -> Run:
+    """Return a run whose last predecessor has just ended: it is due now, unless its time lies ahead."""
+    return replace(run, status=_PENDING, waits=0, run_at=max(now, due_at(run.run_at, now)))
+
+
+def due_at(run_at: int, now: int) -> int:
+    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
+    return now - run_at if run_at < 0 else run_at
