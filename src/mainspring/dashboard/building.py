@@ -244,9 +244,8 @@ class Builder:
                 "link": view.act(action.name, **params),
                 "back": view.text("next"),
             }
-            template = "question_part.html" if frame.get("part") else "question.html"
             regions = {"nav": self._renderer.nav(view, self._nav)}
-            return Answer(200, self._renderer.page(template, view, data, regions))
+            return Answer(200, self._renderer.page("question.html", view, data, regions))
         except Exception as error:
             return self.problem(key, error, frame)
 

@@ -19,7 +19,7 @@ from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.queues import QueueRow, queue_rows
+from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
 from mainspring.dashboard.summary import HEALS_ITSELF
 

@@ -202,7 +202,7 @@ PAGE = Page(
     path="/nodes",
     nav="nodes",
     title="Nodes",
-    template="nodes.html",
+    template="fleet/nodes.html",
     read=read,
     regions={"state": state, "hosts": None, "lost": lost},
     actions=ACTIONS,
@@ -231,7 +231,7 @@ NODE_PAGE = Page(
     path="/nodes/{id:path}",
     nav="nodes",
     title="Node",
-    template="node.html",
+    template="fleet/node.html",
     read=read_one,
     regions={"orders": None, "state": None, "busy": None, "recent": None},
 )

@@ -133,7 +133,7 @@ def _words(value: Any) -> str:
 def ask_mark(view: View) -> Question:
     """Ask what to mark."""
     text = "Charts show a line at this moment."
-    return Question("Mark this moment?", text, "Mark it", template="mark_fields.html", fields={"text": ""})
+    return Question("Mark this moment?", text, "Mark it", template="fields/mark.html", fields={"text": ""})
 
 
 def mark(view: View, form: Mapping[str, str]) -> Deed:
@@ -146,7 +146,7 @@ PAGE = Page(
     path="/system",
     nav="system",
     title="System",
-    template="system.html",
+    template="fleet/system.html",
     regions={"state": findings, "findings": findings, "store": store, "settings": settings, "acts": acts},
     actions=(Action("system.mark", "/system/mark", mark, ask_mark),),
 )
@@ -181,5 +181,10 @@ def _entry_at(cursor: str) -> AuditEntry | None:
 
 
 AUDIT_PAGE = Page(
-    path="/system/audit", nav="system", title="Audit", template="audit.html", read=read_audit, regions={"entries": None}
+    path="/system/audit",
+    nav="system",
+    title="Audit",
+    template="fleet/audit.html",
+    read=read_audit,
+    regions={"entries": None},
 )

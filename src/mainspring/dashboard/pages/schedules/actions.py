@@ -128,7 +128,7 @@ def ask_remove(view: View) -> Question:
     declared = " The code declares it, so the next start adds it again." if job.declared is not None else ""
     text = f"It never fires again. {_due(view, job)}{declared} This cannot be undone."
     return Question(
-        f"Remove “{job.id}”?", text, "Remove it", job.id, template="fields_remove.html", fields={}, bad=True
+        f"Remove “{job.id}”?", text, "Remove it", job.id, template="fields/remove.html", fields={}, bad=True
     )
 
 
@@ -174,7 +174,7 @@ def ask_backfill(view: View) -> Question:
     fields = {"since": since, "until": until, "fires": fires[:20], "more": max(0, len(fires) - 20)}
     return Question(
         f"Backfill “{job.id}”?", text, f"Run {several(len(fires), 'fire')}" if fires else "", note=note,
-        template="fields_backfill.html", fields=fields,
+        template="fields/backfill.html", fields=fields,
     )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
         "zone": str(view.app.timezone),
     }
     text = "A job calls a task on a schedule. Fields that you leave empty are as the task says."
-    return Question(title, text, button, note=note, template="fields_job.html", fields=fields)
+    return Question(title, text, button, note=note, template="fields/job.html", fields=fields)
 
 
 def _excluded_words(job: Job | None) -> str:
@@ -274,5 +274,10 @@ ACTIONS = (
     Action("job.edit", "/jobs/{id:path}/edit", edit, ask_edit),
 )
 PAGE = Page(
-    path="/jobs/preview", nav="jobs", title="Preview", template="preview.html", read=read_preview, actions=ACTIONS
+    path="/jobs/preview",
+    nav="jobs",
+    title="Preview",
+    template="parts/forecast.html",
+    read=read_preview,
+    actions=ACTIONS,
 )

@@ -302,7 +302,7 @@ PAGE = Page(
     path="/timeline",
     nav="timeline",
     title="Timeline",
-    template="timeline.html",
+    template="schedules/timeline.html",
     read=read,
     regions={"state": state, "tracks": state},
     phone="range=6h",

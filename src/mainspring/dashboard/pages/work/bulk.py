@@ -61,7 +61,7 @@ def ask(verb: str, view: View) -> Question:
     if not button:
         return Question(title, sentence, "")
     return Question(
-        title, sentence, button, typed, limit, "bulk_fields.html", {"verb": verb, **fields}, verb == "delete"
+        title, sentence, button, typed, limit, "fields/bulk.html", {"verb": verb, **fields}, verb == "delete"
     )
 
 
@@ -174,7 +174,7 @@ PAGE = Page(
     path="/bulk/{id}",
     nav="runs",
     title="Acting on many runs",
-    template="bulk.html",
+    template="work/bulk.html",
     read=read,
     regions={"progress": None},
     actions=(Action("bulk.stop", "/bulk/{id}/stop", stop, ask_stop, weight="undo"),),

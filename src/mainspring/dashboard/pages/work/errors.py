@@ -195,7 +195,7 @@ def _deploys(view: View, begin: int) -> list[Deploy]:
 
 
 _REGIONS: Final = {"groups": None, "group": group}
-PAGE = Page(path="/errors", nav="errors", title="Errors", template="errors.html", read=read, regions=_REGIONS)
+PAGE = Page(path="/errors", nav="errors", title="Errors", template="work/errors.html", read=read, regions=_REGIONS)
 GROUP_PAGE = Page(
-    path="/errors/{key}", nav="errors", title="Errors", template="errors.html", read=read, regions=_REGIONS
+    path="/errors/{key}", nav="errors", title="Errors", template="work/errors.html", read=read, regions=_REGIONS
 )

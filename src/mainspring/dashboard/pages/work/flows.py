@@ -55,7 +55,7 @@ def read(view: View) -> dict[str, Any]:
     }
 
 
-PAGE = Page(path="/flows", nav="flows", title="Flows", template="flows.html", read=read, regions={"table": None})
+PAGE = Page(path="/flows", nav="flows", title="Flows", template="work/flows.html", read=read, regions={"table": None})
 
 
 # -- one flow ----------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ FLOW_PAGE = Page(
     path="/flows/{id:path}",
     nav="flows",
     title="Flow",
-    template="flow.html",
+    template="work/flow.html",
     read=read_one,
     regions={"top": None, "graph": None, "steps": None},
 )

@@ -246,7 +246,7 @@ def ask_retry(view: View) -> Question:
         f"Retry {_name(run)}?",
         text,
         "Retry it",
-        template="bulk_fields.html",
+        template="fields/bulk.html",
         fields={"verb": "retry", "match": "", "ids": ""},
     )
 
@@ -316,7 +316,7 @@ def ask_change(view: View) -> Question:
     run = _found(view)
     fields = {"queue": run.queue, "priority": run.priority}
     text = "It waits. Change what you like; what you leave stays as it is."
-    return Question(f"Change {_name(run)}?", text, "Change it", template="run_fields.html", fields=fields)
+    return Question(f"Change {_name(run)}?", text, "Change it", template="fields/run.html", fields=fields)
 
 
 def change(view: View, form: Mapping[str, str]) -> Deed:
@@ -343,7 +343,7 @@ PAGE = Page(
     path=_ID,
     nav="runs",
     title="Run",
-    template="run.html",
+    template="work/run.html",
     read=read,
     regions={
         "head": None,

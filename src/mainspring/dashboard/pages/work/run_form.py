@@ -211,7 +211,7 @@ PAGE = Page(
     path="/runs/new",
     nav="runs",
     title="Enqueue a task",
-    template="run_form.html",
+    template="work/run_form.html",
     read=read,
     actions=(Action("run.enqueue", "/runs/new/enqueue", enqueue, ask, weight="undo"),),
 )

@@ -22,9 +22,9 @@ from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.looks.values import count_text
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.limits import gate_words
-from mainspring.dashboard.pages.queues import QueueRow, queue_rows
 from mainspring.dashboard.pages.work.bulk import ACTIONS
+from mainspring.dashboard.pages.work.limits import gate_words
+from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 
 __all__ = ["PAGE", "facets_of"]
 
@@ -307,7 +307,7 @@ PAGE = Page(
     path="/runs",
     nav="runs",
     title="Runs",
-    template="runs.html",
+    template="work/runs.html",
     read=read,
     regions={"histogram": histogram, "facets": facets, "table": None},
     actions=ACTIONS,

@@ -72,7 +72,7 @@ def _parted(name: str) -> tuple[str, str]:
     return f"{module}{colon}", rest
 
 
-PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="tasks.html", read=read, regions={"table": None})
+PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="work/tasks.html", read=read, regions={"table": None})
 
 
 # -- one task --------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ TASK_PAGE = Page(
     path="/tasks/{name:path}",
     nav="runs",
     title="Task",
-    template="task.html",
+    template="work/task.html",
     read=read_one,
     regions={"figures": None, "runs": None},
 )
