@@ -116,7 +116,7 @@ class Builder:
             root=key.root,
             csrf=self._placeholder,
             env=self._env,
-            facts=facts,
+            facts=facts or SharedFacts(),
         )
 
     def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class SharedFacts:
         with self._lock:
             if name not in self._known:
                 self._known[name] = read()
-            found: T = self._known[name]
-            return found
+            return cast("T", self._known[name])
 
     def __contains__(self, name: str) -> bool:
         """Return True if this was read."""
@@ -59,9 +58,8 @@ def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[]
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
-    if found is not None and time.monotonic() < found[0]:
-        fresh: T = found[1]
-        return fresh
+    if _is_fresh(found):
+        return cast("T", found[1])
     answer, cost = timed(read)
     ended = time.monotonic()
     with _lock:
@@ -82,17 +80,19 @@ def remembered_soon(
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
-        if found is not None and time.monotonic() < found[0]:
-            fresh: T = found[1]
-            return fresh
+        if _is_fresh(found):
+            return cast("T", found[1])
         going = _going.get((id(known), key))
         if going is None:
             going = _going[id(known), key] = _readers.submit(_read_for, app, known, key, seconds, read)
     try:
-        answer: T = going.result(patience)
-        return answer
+        return cast("T", going.result(patience))
     except TimeoutError:
         return None if found is None else found[1]
+
+
+def _is_fresh(found: tuple[float, Any] | None) -> TypeGuard[tuple[float, Any]]:
+    return found is not None and time.monotonic() < found[0]
 
 
 def _read_for(app: Mainspring, known: dict[Hashable, Any], key: Hashable, seconds: float, read: Callable[[], T]) -> T:

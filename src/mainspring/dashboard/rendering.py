@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mainspring.core.insight.wording import listed, several
+from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks import charts, shapes, sparks, values
 from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
@@ -88,6 +89,7 @@ class Renderer:
             "first_bold": first_bold,
             "short_type": short_type,
             "roles": Role,
+            "ranges": [(name, each.words) for name, each in RANGES.items()],
             "dash": NO_TIME,
         }
         env.filters["n"] = lambda number: f"{number:,}"

@@ -13,9 +13,7 @@ __all__ = ["zone_of"]
 def _named(name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError):  # ZoneInfoNotFoundError is a KeyError
-        return None
-    except KeyError:
+    except (KeyError, OSError, ValueError):  # ZoneInfoNotFoundError is a KeyError
         return None
 
 

@@ -9,7 +9,7 @@ from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
 from mainspring.core.quantities import read_seconds
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Question, View
+from mainspring.dashboard.page import Action, BadParameter, Deed, Question, View, there
 from mainspring.dashboard.roles import Role
 from mainspring.dashboard.schedule import job_board
 
@@ -19,10 +19,7 @@ __all__ = ["ACTIONS", "job_of", "read_past_moment"]
 def job_of(view: View) -> Job:
     """Return the job that an address names."""
     job_id = view.params["id"]
-    found = job_board(view).jobs.get(job_id)
-    if found is None:
-        raise NoSuchThing("job", job_id)
-    return found
+    return there(job_board(view).jobs.get(job_id), "job", job_id)
 
 
 def _due(view: View, job: Job) -> str:

@@ -16,11 +16,12 @@ from mainspring.core.run import HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
-from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.history import deploys_within
+from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.looks.values import count_text
-from mainspring.dashboard.memo import remembered, remembered_soon
+from mainspring.dashboard.memo import remembered_soon
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.work.bulk import ACTIONS
 from mainspring.dashboard.pages.work.limits import gate_words
@@ -113,7 +114,7 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
     found = []
     for key in sorted(wanted.terms)[:CONDITIONS_TRIED]:
         without = wanted.without(key)
-        count = remembered(view.app, ("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
+        count = view.cached(("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
         if count.number:
             found.append(
                 Culprit(key, ",".join(wanted.terms[key]), count_text(count), wanted.url(**{key: None}), count.number)
@@ -185,16 +186,14 @@ def _suggestions(view: View) -> list[str]:
     """Return what one may type next: the keys, and the values that are known here."""
 
     def read() -> list[str]:
-        tasks = sorted(
-            task.name.rpartition(":")[2] for task in view.app.tasks if not task.name.startswith("mainspring:")
-        )
+        tasks = sorted(task.name.rpartition(":")[2] for task in view.tasks)
         words = [f"{key}:" for key in KEYS] + [f"status:{each}" for each in STATUSES]
         words += [f"queue:{queue.name}" for queue in view.app.queues()][:50] + [f"task:{name}" for name in tasks][:100]
         words += sorted({f"arg.{name}:" for task in view.app.tasks for name in parameters_of(task.func)})[:100]
         words += [f"node:{host}*" for host in sorted({node.host for node in view.app.nodes()})][:20]
         return [*words, "since:15m", "since:1h", "since:1d", "took:>30s", "wait:>5m", "starts:>1"]
 
-    return remembered(view.app, "runs.suggestions", 30.0, read)
+    return view.cached("runs.suggestions", 30.0, read)
 
 
 # -- how many, and when --------------------------------------------------------------------------------------------
@@ -202,12 +201,9 @@ def _suggestions(view: View) -> list[str]:
 
 def _newest_matches(view: View, text: str) -> SearchPage:
     """Return the newest runs that match, of those that are looked through for a chart."""
-    filter_for(view.app.runs, text)  # a bad filter raises, whatever is remembered
-    indexed = filter_for(view.app.runs, text).is_indexed()
+    indexed = filter_for(view.app.runs, text).is_indexed()  # a bad filter raises, whatever is remembered
     most = RUNS_DRAWN if indexed else RUNS_SEARCHED
-    return remembered(
-        view.app, ("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most)
-    )
+    return view.cached(("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most))
 
 
 def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -272,10 +268,9 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     since = filter_for(view.app.runs, wanted.text).since
     begin = _beginning(runs, view.now) if since is None or not complete else to_us(since)
     shown = [run for run in runs if run.record.created_at >= begin]
-    marks = view.app.marks(view.times.local(begin))
     return {
         "steps": _steps(view, shown, begin),
-        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)],
+        "deploys": deploys_within(view.app.marks(view.times.local(begin)), begin, view.now),
         "spread": f"{'' if complete and len(shown) == len(runs) else 'The newest '}{len(shown):,} runs",
     }
 
