@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -23,7 +22,7 @@ from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks.ribbon import legend, ribbon, running_seconds
 from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
 from mainspring.dashboard.looks.tracebacks import trace_lines
-from mainspring.dashboard.looks.values import arguments_text, shown_arguments
+from mainspring.dashboard.looks.values import arguments_text, percent, pretty, shown_arguments
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
 from mainspring.dashboard.pages.work.fields import read_delay, read_priority, run_of
 
@@ -154,15 +153,9 @@ def values(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 def _pretty(value: Any) -> str:
     try:
-        line = repr(value)
+        return pretty(value, 100)
     except Exception as error:  # a user's own class may do anything
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-    if len(line) <= 100 or not isinstance(value, dict | list | tuple):
-        return line
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError):
-        return line
 
 
 def log(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -218,12 +211,8 @@ def _retries(found: Policy) -> str:
         return "none"
     if not isinstance(found.backoff, Backoff):
         return f"{found.retries}"
-    backoff = found.backoff
-    return (
-        f"{found.retries}, back-off {backoff.first:g} s, times {backoff.factor:g}, jitter {backoff.jitter:.0%}".replace(
-            "%", " %"
-        )
-    )
+    first, factor, jitter = found.backoff.first, found.backoff.factor, found.backoff.jitter
+    return f"{found.retries}, back-off {first:g} s, times {factor:g}, jitter {percent(jitter)}"
 
 
 # -- actions -------------------------------------------------------------------------------------------------------

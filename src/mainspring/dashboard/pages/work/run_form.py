@@ -15,6 +15,7 @@ from mainspring.core.references import parameters_of
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import function_of
 from mainspring.core.validation import check_queue
+from mainspring.dashboard.looks.values import argument_names
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
 from mainspring.dashboard.pages.work.fields import read_delay, read_priority, run_of
 from mainspring.errors import near
@@ -97,9 +98,7 @@ _NOTHING: Final = object()
 
 def _arguments(run: RunView, func: Any) -> dict[str, Any]:
     args, kwargs = masked(run.args, run.kwargs, func)
-    names = list(parameters_of(func))
-    numbered = {names[number] if number < len(names) else str(number): value for number, value in enumerate(args)}
-    return {**numbered, **kwargs}
+    return {**dict(zip(argument_names(func, len(args)), args, strict=True)), **kwargs}
 
 
 def _kind(annotation: Any) -> str:
