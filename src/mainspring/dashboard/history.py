@@ -1,4 +1,4 @@
-"""The past, for charts: how many runs succeeded and failed in each step, by the counters."""
+"""The past, for charts: how many runs succeeded and failed in each step, and when something was deployed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are dear to compute, kept for a moment and shared by all who look."""
+"""Answers that take long to compute: all who look share them for a moment, the longer the more they cost."""
 
 from __future__ import annotations
 

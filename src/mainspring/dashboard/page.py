@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mainspring.dashboard.summary import Summary
     from mainspring.jobstores.values import NodeInfo
 
-__all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View", "there"]
+__all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View"]
+__all__ += ["address", "there"]
 
 T = TypeVar("T")
 
@@ -124,6 +125,16 @@ class ActionLink(NamedTuple):
     role: Role
 
 
+def address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a path with its parameters, if it has any."""
+    asked = urlencode(pairs)
+    return f"{path}?{asked}" if asked else path
+
+
+def _given(params: Mapping[str, object]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in params.items() if value not in (None, "")]
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """One look at a page: the app, the parameters, the role and the zone. What is rendered depends on nothing else.
@@ -217,13 +228,11 @@ class View:
     @property
     def here(self) -> str:
         """The path and query of this view, below the root."""
-        asked = urlencode(sorted((name, value) for name, values in self.query.items() for value in values))
-        return f"{self.path}?{asked}" if asked else self.path
+        return address(self.path, sorted((name, value) for name, values in self.query.items() for value in values))
 
     def url(self, path: str, **params: object) -> str:
         """Return the address of a path below the root, with parameters; those that are empty are left out."""
-        asked = urlencode([(name, str(value)) for name, value in params.items() if value not in (None, "")])
-        return f"{self.root}{path}?{asked}" if asked else f"{self.root}{path}"
+        return address(self.root + path, _given(params))
 
     def of(self, kind: str, name: str, rest: str = "") -> str:
         """Return the address of a run, job, queue, node or flow."""
@@ -236,10 +245,8 @@ class View:
     def change(self, **params: object) -> str:
         """Return the address of this view with other parameters, from page one; an empty one drops a parameter."""
         asked = {name: values for name, values in self.query.items() if name not in params and name != "after"}
-        pairs = [(name, value) for name, values in asked.items() for value in values]
-        pairs += [(name, str(value)) for name, value in params.items() if value not in (None, "")]
-        text = urlencode(sorted(pairs))
-        return f"{self.root}{self.path}?{text}" if text else f"{self.root}{self.path}"
+        pairs = [(name, value) for name, values in asked.items() for value in values] + _given(params)
+        return address(self.root + self.path, sorted(pairs))
 
     def act(self, name: str, /, **params: str) -> ActionLink:
         """Return the link of an action, with the parameters of its path."""

@@ -1,4 +1,4 @@
-"""The endpoints that change something."""
+"""The endpoints that change something: runs, jobs, queues, nodes and marks."""
 
 from __future__ import annotations
 

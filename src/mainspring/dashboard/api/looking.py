@@ -1,4 +1,4 @@
-"""The endpoints that read."""
+"""The endpoints that only read: they change nothing in the store."""
 
 from __future__ import annotations
 

@@ -24,18 +24,8 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.insight.acting import AuditEntry, TimeMark
 
-__all__ = [
-    "act_data",
-    "error_data",
-    "job_data",
-    "mark_data",
-    "metrics_data",
-    "node_data",
-    "plain",
-    "queue_data",
-    "run_data",
-    "task_data",
-]
+__all__ = ["act_data", "error_data", "job_data", "mark_data", "metrics_data", "node_data", "plain", "queue_data"]
+__all__ += ["run_data", "task_data"]
 
 MOST_DEPTH: Final = 20
 _BRIEF: Final = (

@@ -15,25 +15,8 @@ from markupsafe import Markup
 
 from mainspring.dashboard.looks.clock_labels import ClockLabel
 
-__all__ = [
-    "Deploy",
-    "Heat",
-    "HeatBand",
-    "Series",
-    "Step",
-    "axis_label",
-    "durations",
-    "heat",
-    "hit",
-    "line",
-    "lines",
-    "per_cent",
-    "rect",
-    "round_top",
-    "svg",
-    "up_and_down",
-    "y_axis",
-]
+__all__ = ["Deploy", "Heat", "HeatBand", "Series", "Step", "axis_label", "durations", "heat", "hit", "line", "lines"]
+__all__ += ["per_cent", "rect", "round_top", "svg", "up_and_down", "y_axis"]
 
 
 LOW: Final = 60

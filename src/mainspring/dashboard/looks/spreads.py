@@ -1,4 +1,4 @@
-"""Failures over time, alone: bars that hang from a line; waits over time: lines on a logarithmic scale. Pure."""
+"""Two charts over time: failures as bars that hang from a line, and waits as lines on a logarithmic scale. Pure."""
 
 from __future__ import annotations
 

@@ -83,4 +83,4 @@ def _queues(view: View, low: str) -> list[SearchHit]:
     ]
 
 
-PAGE = Page(path="/search", nav="", title="Search", template="search.html", read=read)
+PAGE = Page("/search", "", "Search", "search.html", read)

@@ -1,4 +1,4 @@
-"""The visitors: sessions in cookies, the login and its limit, and what lasts for one page only."""
+"""The visitors: their sessions in cookies, the login and its limit, and a message for the next page only."""
 
 from __future__ import annotations
 

@@ -181,11 +181,4 @@ def _entry_at(cursor: str) -> AuditEntry | None:
     return AuditEntry(from_us(min(at, 2**52)), "", "", "", "", "", {}, act)
 
 
-AUDIT_PAGE = Page(
-    path="/system/audit",
-    nav="system",
-    title="Audit",
-    template="fleet/audit.html",
-    read=read_audit,
-    regions={"entries": None},
-)
+AUDIT_PAGE = Page("/system/audit", "system", "Audit", "fleet/audit.html", read_audit, regions={"entries": None})

@@ -272,11 +272,4 @@ ACTIONS = (
     Action("job.add", "/jobs/new", add, ask_add),
     Action("job.edit", "/jobs/{id:path}/edit", edit, ask_edit),
 )
-PAGE = Page(
-    path="/jobs/preview",
-    nav="jobs",
-    title="Preview",
-    template="parts/forecast.html",
-    read=read_preview,
-    actions=ACTIONS,
-)
+PAGE = Page("/jobs/preview", "jobs", "Preview", "parts/forecast.html", read_preview, actions=ACTIONS)

@@ -181,7 +181,5 @@ def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
 
 
 _REGIONS: Final = {"groups": None, "group": group}
-PAGE = Page(path="/errors", nav="errors", title="Errors", template="work/errors.html", read=read, regions=_REGIONS)
-GROUP_PAGE = Page(
-    path="/errors/{key}", nav="errors", title="Errors", template="work/errors.html", read=read, regions=_REGIONS
-)
+PAGE = Page("/errors", "errors", "Errors", "work/errors.html", read, regions=_REGIONS)
+GROUP_PAGE = Page("/errors/{key}", "errors", "Errors", "work/errors.html", read, regions=_REGIONS)

@@ -55,7 +55,7 @@ def read(view: View) -> dict[str, Any]:
     }
 
 
-PAGE = Page(path="/flows", nav="flows", title="Flows", template="work/flows.html", read=read, regions={"table": None})
+PAGE = Page("/flows", "flows", "Flows", "work/flows.html", read, regions={"table": None})
 
 
 # -- one flow ----------------------------------------------------------------------------------------------------------
@@ -216,10 +216,5 @@ def _label(rows: Sequence[StepRow]) -> str:
 
 
 FLOW_PAGE = Page(
-    path="/flows/{id:path}",
-    nav="flows",
-    title="Flow",
-    template="work/flow.html",
-    read=read_one,
-    regions={"top": None, "graph": None, "steps": None},
+    "/flows/{id:path}", "flows", "Flow", "work/flow.html", read_one, regions={"top": None, "graph": None, "steps": None}
 )

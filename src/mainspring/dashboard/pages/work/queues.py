@@ -293,10 +293,5 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 QUEUE_PAGE = Page(
-    path="/queues/{name:path}",
-    nav="queues",
-    title="Queue",
-    template="work/queue.html",
-    read=read_one,
-    regions={"state": None, "waiting": waiting},
+    "/queues/{name:path}", "queues", "Queue", "work/queue.html", read_one, regions={"state": None, "waiting": waiting}
 )

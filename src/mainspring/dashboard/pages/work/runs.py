@@ -45,16 +45,8 @@ STRETCHES: Final = (900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 """Seconds that a chart of runs may show, if no filter says since when."""
 MOST_SHARE: Final = 0.85
 FACETS: Final = (
-    "waiting",
-    "delayed",
-    "blocked",
-    "running",
-    "retrying",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "missed",
-    "broken",
+    *("waiting", "delayed", "blocked", "running", "retrying"),
+    *("succeeded", "failed", "cancelled", "missed", "broken"),
 )
 
 
@@ -77,16 +69,6 @@ class Culprit(NamedTuple):
     total: int
 
 
-class RunListing(NamedTuple):
-    """The runs of a page, the place after which the next begins, how many were looked through, and what is left."""
-
-    runs: list[RunView]
-    next: RunView | None
-    looked_through: int
-    more: bool
-    complete: bool
-
-
 def read(view: View) -> dict[str, Any]:
     """Read the page of runs that the URL asks for."""
     wanted = WantedRuns(view)
@@ -100,7 +82,7 @@ def read(view: View) -> dict[str, Any]:
             data["problem"] = str(error)
     if data["problem"]:
         data["status"] = 400
-    page: RunListing | None = data["page"]
+    page: SearchPage | None = data["page"]
     data["rows"] = [] if page is None else _rows(view, page.runs)
     data |= _paging(wanted, page, after is not None)
     data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms), "culprit": None}
@@ -159,15 +141,14 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
     return f"{queue.info.running} of {queue.slots} slots are busy" if queue.state == "full" else ""
 
 
-def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> RunListing:
+def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> SearchPage:
     """Find a page; for a filter that has to look at each run, one pass serves the page, the chart and the counts."""
     if after is None and not filter_for(view.app.runs, wanted.without("status")).is_indexed():
         seen = _newest_matches(view, wanted.without("status"))
         mine = [run for run in seen.runs if _has_status(run, wanted, view.now)]
         rest = mine[size - 1] if len(mine) > size else seen.next
-        return RunListing(mine[:size], rest, seen.looked_through, len(mine) > size, seen.complete)
-    page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
-    return RunListing(page.runs, page.next, page.looked_through, page.more, page.complete)
+        return SearchPage(mine[:size], seen.looked_through, len(mine) > size, seen.complete, rest)
+    return view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
 
 
 def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
@@ -175,7 +156,7 @@ def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
     return not chosen or bool({str(run.status), kind_of(run, now)} & set(chosen))
 
 
-def _paging(wanted: WantedRuns, page: RunListing | None, later: bool) -> dict[str, Any]:
+def _paging(wanted: WantedRuns, page: SearchPage | None, later: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"newest": wanted.url() if later else "", "older": "", "further": ""}
     if page is not None and page.next is not None:
         found["older" if page.more else "further"] = wanted.url(after=cursor_of(page.next))

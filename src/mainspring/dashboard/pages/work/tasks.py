@@ -64,7 +64,7 @@ def _parted(name: str) -> tuple[str, str]:
     return f"{module}{colon}", rest
 
 
-PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="work/tasks.html", read=read, regions={"table": None})
+PAGE = Page("/tasks", "runs", "Tasks", "work/tasks.html", read, regions={"table": None})
 
 
 # -- one task --------------------------------------------------------------------------------------------------------
@@ -122,10 +122,5 @@ def _histogram(found: TaskFigures | None) -> list[Step]:
 
 
 TASK_PAGE = Page(
-    path="/tasks/{name:path}",
-    nav="runs",
-    title="Task",
-    template="work/task.html",
-    read=read_one,
-    regions={"figures": None, "runs": None},
+    "/tasks/{name:path}", "runs", "Task", "work/task.html", read_one, regions={"figures": None, "runs": None}
 )
