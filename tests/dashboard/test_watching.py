@@ -16,7 +16,7 @@ from mainspring.dashboard.building import Builder, ViewKey
 from mainspring.dashboard.memo import forget
 from mainspring.dashboard.page import View
 from mainspring.dashboard.pages import queues
-from mainspring.dashboard.pages.queues import QueueRow
+from mainspring.dashboard.pages.work.queues import QueueRow
 from mainspring.dashboard.roles import Role
 from mainspring.dashboard.web import live
 from mainspring.dashboard.web.live import LiveHub, LiveState

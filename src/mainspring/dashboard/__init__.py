@@ -2,14 +2,14 @@
 
 `app.asgi()` mounts it in an ASGI app, `mainspring dashboard` serves it, `mainspring dev` and `demo` bring it along.
 
-**How to add a page.** A page is one module in `pages/` and one template in `templates/`. `pages/queues.py` and
-`templates/queues.html` are the example. The module ends with
+**How to add a page.** A page is one module in `pages/` and one template in `templates/`, in the same room.
+`pages/work/queues.py` and `templates/work/queues.html` are the example. The module ends with
 
     PAGE = Page(
         path="/queues",                 # as Starlette writes it; ids are `{id:path}`, since they may hold a slash
         nav="queues",                   # which entry of the sidebar is marked
         title="Queues",                 # `read` may return another `title`
-        template="queues.html",
+        template="work/queues.html",
         read=read,                      # (view) -> dict: what all regions share
         regions={"state": None, "table": table},   # (view, data) -> dict: what one region needs besides; or None
         actions=(Action("queue.pause", "/queues/{name:path}/pause", do=pause, ask=ask_pause, weight="undo"), ...),
@@ -33,9 +33,10 @@ and `pages/__init__.py` lists it. These rules hold:
   parameter. Times: `when.at(us)`, `when.ago(us)`, `when.age(us)`, `when.left(us)`, `when.span(us)`; `when.moment(dt)`.
 - Values of users go through Jinja's escaping or `value(x)`; nothing is ever marked safe. Markup made in Python is
   `markupsafe.Markup` with `.format()`, as in `looks/`.
-- Templates extend `base.html`, fill `main`, and use the macros of `parts.html` as `p`: `p.head`, `p.explain`, `p.card`,
-  `p.act`, `p.button`, `p.menu`, `p.segments`, `p.empty`, `p.notice`, `p.live`, `p.copy`; `icon(name)`, `mark(status)`,
-  `status(word, text)`, `charts.*`, `sparks.*`. No style attributes, no inline scripts: the content policy forbids both.
+- Templates extend `base.html`, fill `main`, and use the macros of `parts/macros.html` as `p`: `p.head`, `p.explain`,
+  `p.card`, `p.act`, `p.button`, `p.menu`, `p.segments`, `p.empty`, `p.notice`, `p.live`, `p.copy`; `icon(name)`,
+  `mark(status)`, `status(word, text)`, `charts.*`, `sparks.*`. The content policy forbids style attributes and inline
+  scripts.
 - An action changes something. GET on its path asks (`ask(view) -> Question`), POST does it (`do(view, form) -> Deed`).
   `weight` says how: `undo` acts at once, `ask` opens a dialog, `type` makes one type `Question.typed`. The frame checks
   role, token and origin, names the person to `app.acting`, and shows the `Deed` as a toast. An action raises ValueError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from mainspring.dashboard.roles import Accounts, Identity, Role
 from mainspring.dashboard.web.files import static_files
 from mainspring.dashboard.web.guard import LOOPBACK_HOSTS, Guard
 from mainspring.dashboard.web.live import LiveHub, LiveState
-from mainspring.dashboard.web.visitors import Visitors, own_path
+from mainspring.dashboard.web.visitors import Visitors, own_path, root_of
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -40,7 +39,7 @@ MOST_STREAMS: Final = 500
 MOST_VIEWS: Final = 60
 """Render at most this many different pages again and again for their watchers."""
 
-log = logging.getLogger("mainspring.dashboard")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class DashboardApp:
@@ -110,9 +109,9 @@ class DashboardApp:
         ]
         routes += Api(self.app, self._visitors, self._who).routes()
         for action in self._builder.actions:
-            routes.append(Route(action.path, partial(self._act, action), methods=["GET", "POST"]))
-        routes += [Route(page.path, partial(self._page, page)) for page in self._builder.pages]
-        return [*routes, Route("/{path:path}", self._nowhere)]
+            routes.append(Route(action.path, self._known(partial(self._act, action)), methods=["GET", "POST"]))
+        routes += [Route(page.path, self._known(partial(self._page, page))) for page in self._builder.pages]
+        return [*routes, Route("/{path:path}", self._known(self._nowhere))]
 
     # -- who asks, and for what --------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class DashboardApp:
         return None if found is None else Identity(found[0], Role(found[1]))
 
     def _key(self, request: Request, role: Role, here: str = "") -> ViewKey:
-        root = _root(request)
+        root = root_of(request)
         path = request.scope["path"].removeprefix(root) or "/"
         here = here or (f"{path}?{request.url.query}" if request.url.query else path)
         return ViewKey(here, role, self._visitors.zone(request), root)
@@ -133,7 +132,6 @@ class DashboardApp:
         return {
             "who": who,
             "theme": self._visitors.theme(request),
-            "zone_chosen": self._visitors.zone(request),
             "toast": self._visitors.remembered(request),
             "logs_in": self._visitors.accounts is not None and self._identify is None,
             "part": request.headers.get("x-part") == "1",
@@ -141,14 +139,12 @@ class DashboardApp:
 
     def _answer(self, request: Request, answer: Answer) -> Response:
         """Send a page, with the token of this browser in its forms."""
-        session = self._visitors.session(request)
-        fresh = self._visitors.sessions.begin() if session is None else None
-        token = self._visitors.sessions.token(session or fresh or self._visitors.sessions.begin())
-        response = Response(
-            answer.html.replace(self._visitors.placeholder, token), answer.status, media_type="text/html; charset=utf-8"
-        )
-        if fresh is not None:
-            self._visitors.give(request, response, fresh)
+        known = self._visitors.session(request)
+        session = known or self._visitors.sessions.begin()
+        html = answer.html.replace(self._visitors.placeholder, self._visitors.sessions.token(session))
+        response = Response(html, answer.status, media_type="text/html; charset=utf-8")
+        if known is None:
+            self._visitors.give(request, response, session)
         if self._visitors.remembered(request) is not None:
             self._visitors.forget(request, response)
         return response
@@ -159,48 +155,45 @@ class DashboardApp:
         if request.method != "GET" or request.headers.get("x-part"):
             return JSONResponse({"text": "Log in first", "bad": True}, 401)
         asked = urlencode({"next": self._key(request, Role.VIEW).here})
-        return RedirectResponse(f"{_root(request)}/login?{asked}", 303)
+        return RedirectResponse(f"{root_of(request)}/login?{asked}", 303)
 
     # -- pages -------------------------------------------------------------------------------------------------
 
-    async def _page(self, page: Page, request: Request) -> Response:
-        who = self._who(request)
-        if who is None:
-            return self._to_login(request)
-        key, frame = self._key(request, who.role), self._frame(request, who)
-        if page.phone and not request.url.query and _is_phone(request):
-            return RedirectResponse(f"{key.root}{key.here}?{page.phone}", 303)
-        if not who.role.covers(page.role):
-            error = PermissionError(f"this page needs the role {page.role}")
-            return self._answer(request, await asyncio.to_thread(self._builder.problem, key, error, frame))
-        answer = await asyncio.to_thread(self._builder.page, key, page, request.path_params, frame)
-        return self._answer(request, answer)
+    def _known(self, answer: Callable[[Request, Identity], Awaitable[Response]]) -> Endpoint:
+        """Let `answer` answer those who are known here; the others have to log in."""
 
-    async def _nowhere(self, request: Request) -> Response:
-        who = self._who(request)
-        if who is None:
-            return self._to_login(request)
+        async def answer_known(request: Request) -> Response:
+            who = self._who(request)
+            return self._to_login(request) if who is None else await answer(request, who)
+
+        return answer_known
+
+    async def _built(self, request: Request, who: Identity, build: Callable[..., Answer], *about: object) -> Response:
+        """Build a page in a thread, and send it."""
+        key, frame = self._key(request, who.role), self._frame(request, who)
+        return self._answer(request, await asyncio.to_thread(build, key, *about, frame))
+
+    async def _page(self, page: Page, request: Request, who: Identity) -> Response:
+        if page.phone and not request.url.query and _is_phone(request):
+            key = self._key(request, who.role)
+            return RedirectResponse(f"{key.root}{key.here}?{page.phone}", 303)
+        return await self._built(request, who, self._builder.page, page, request.path_params)
+
+    async def _nowhere(self, request: Request, who: Identity) -> Response:
         error = NoSuchThing("page", request.scope["path"])
-        frame = self._frame(request, who)
-        answer = await asyncio.to_thread(self._builder.problem, self._key(request, who.role), error, frame)
-        return self._answer(request, answer)
+        return await self._built(request, who, self._builder.problem, error)
 
     # -- actions -----------------------------------------------------------------------------------------------
 
-    async def _act(self, action: Action, request: Request) -> Response:
-        who = self._who(request)
-        if who is None:
-            return self._to_login(request)
-        key = self._key(request, who.role)
+    async def _act(self, action: Action, request: Request, who: Identity) -> Response:
         if request.method != "POST":
-            frame = self._frame(request, who)
-            answer = await asyncio.to_thread(self._builder.question, key, action, request.path_params, frame)
-            return self._answer(request, answer)
+            return await self._built(request, who, self._builder.question, action, request.path_params)
         form = await _form(request)
         if not self._visitors.is_token(request, form.get("csrf", "") or request.headers.get("x-csrf-token", "")):
             return self._done(request, form, 403, Deed("This page is too old; load it again, then try once more"))
         if not who.role.covers(action.role):
             return self._done(request, form, 403, Deed(f"That needs the role {action.role}; you may {who.role}"))
+        key = self._key(request, who.role)
         status, deed = await asyncio.to_thread(self._builder.act, key, action, request.path_params, form, who)
         return self._done(request, form, status, deed)
 
@@ -209,9 +202,7 @@ class DashboardApp:
         said = {**deed._asdict(), "bad": status != 200}
         if request.headers.get("x-part") == "1":
             return JSONResponse(said, status)
-        response = RedirectResponse(f"{_root(request)}{own_path(deed.go or form.get('next', '/'))}", 303)
-        if status in (401, 403):
-            response = RedirectResponse(response.headers["location"], 303)
+        response = RedirectResponse(f"{root_of(request)}{own_path(deed.go or form.get('next', '/'))}", 303)
         self._visitors.remember(request, response, said)
         if status != 200 and "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse(f"{deed.text}\n", status)
@@ -222,7 +213,7 @@ class DashboardApp:
     async def _login(self, request: Request) -> Response:
         going = own_path(request.query_params.get("next", "/"))
         if self._visitors.accounts is None or self._identify is not None:
-            return RedirectResponse(f"{_root(request)}{going}", 303)
+            return RedirectResponse(f"{root_of(request)}{going}", 303)
         problem, name, status = "", "", 200
         if request.method == "POST":
             form = await _form(request)
@@ -235,17 +226,17 @@ class DashboardApp:
             else:
                 who = await asyncio.to_thread(self._visitors.check, request, name, form.get("password", "")[:1000])
                 if who is not None:
-                    response = RedirectResponse(f"{_root(request)}{going}", 303)
+                    response = RedirectResponse(f"{root_of(request)}{going}", 303)
                     self._visitors.give(request, response, self._visitors.sessions.begin(who.name))
                     return response
                 problem, status = "No account has this name and password.", 401
         frame = {"theme": self._visitors.theme(request), "problem": problem, "name": name, "going": going}
-        html = self._builder.login(_root(request), frame)
+        html = self._builder.login(root_of(request), frame)
         return self._answer(request, Answer(status, html))
 
     async def _logout(self, request: Request) -> Response:
         form = await _form(request)
-        response = RedirectResponse(f"{_root(request)}/login", 303)
+        response = RedirectResponse(f"{root_of(request)}/login", 303)
         if self._visitors.is_token(request, form.get("csrf", "")):
             self._visitors.give(request, response, self._visitors.sessions.begin())
         return response
@@ -341,10 +332,6 @@ class DashboardApp:
         except OSError as error:
             return PlainTextResponse(f"the store does not answer: {error}\n", 503)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _root(request: Request) -> str:
-    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def _read_at(request: Request) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.routing import compile_path
 
 from mainspring.core.insight.explanation import Explanation
-from mainspring.dashboard.looks.times import Times
+from mainspring.dashboard.looks.times import Times, zone_of
 from mainspring.dashboard.memo import SharedFacts, forget, remembered
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, View
 from mainspring.dashboard.pages import PAGES
@@ -20,7 +20,6 @@ from mainspring.dashboard.rendering import RenderedRegion, Renderer
 from mainspring.dashboard.roles import Identity, Role
 from mainspring.dashboard.summary import NO_SUMMARY, SummaryReader, store_address
 from mainspring.dashboard.web.live import LiveState
-from mainspring.dashboard.web.zones import zone_of
 from mainspring.errors import HistoryNotKept, JobLookupError, MainspringError, RunNotFound
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Builder:
             root=key.root,
             csrf=self._placeholder,
             env=self._env,
-            facts=facts,
+            facts=facts or SharedFacts(),
         )
 
     def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
@@ -125,9 +124,7 @@ class Builder:
             view = self._view(key, page, params)
             data = page.read(view)
             regions = self._renderer.regions(view, data)
-            regions["nav"] = self._renderer.nav(view, self._nav)
-            whole = {**self._frame(view, frame), **data}
-            return Answer(data.get("status", 200), self._renderer.page(page.template, view, whole, regions))
+            return Answer(data.get("status", 200), self._whole(page.template, view, {**frame, **data}, regions))
         except Exception as error:
             return self.problem(key, error, frame)
 
@@ -135,9 +132,8 @@ class Builder:
         """Build the page that says what is wrong."""
         status, title, told = self._told(error)
         view = self._bare_or_whole(key, status)
-        regions = {"nav": self._renderer.nav(view, self._nav)}
-        data = {**self._frame(view, frame), "title": title, "told": told, "http_status": status}
-        return Answer(status, self._renderer.page("problem.html", view, data, regions))
+        data = {**frame, "title": title, "told": told, "http_status": status}
+        return Answer(status, self._whole("problem.html", view, data))
 
     def _bare_or_whole(self, key: ViewKey, status: int) -> View:
         """Make the view of a page without content: its sidebar stands unless the store is what fails."""
@@ -174,8 +170,14 @@ class Builder:
         sentence = f"There is no {kind} called {name!r} here."
         return Explanation(kind="unknown", id=name, state="unknown", sentence=sentence)
 
-    def _frame(self, view: View, frame: Mapping[str, Any]) -> dict[str, Any]:
-        return {"app_name": self.app.name, "env": self._env, "nav_items": self._nav, **frame}
+    def _whole(
+        self, template: str, view: View, data: Mapping[str, Any], regions: Mapping[str, RenderedRegion] | None = None
+    ) -> str:
+        """Render a page in its frame, with the sidebar."""
+        whole = {"app_name": self.app.name, "env": self._env, "nav_items": self._nav, **data}
+        return self._renderer.page(
+            template, view, whole, {**(regions or {}), "nav": self._renderer.nav(view, self._nav)}
+        )
 
     # -- live --------------------------------------------------------------------------------------------------
 
@@ -242,15 +244,13 @@ class Builder:
             view = self._view(key, None, params)
             asked = action.ask(view)
             data = {
-                **self._frame(view, frame),
+                **frame,
                 "title": asked.title,
                 "question": asked,
                 "link": view.act(action.name, **params),
                 "back": view.text("next"),
             }
-            template = "question_part.html" if frame.get("part") else "question.html"
-            regions = {"nav": self._renderer.nav(view, self._nav)}
-            return Answer(200, self._renderer.page(template, view, data, regions))
+            return Answer(200, self._whole("question.html", view, data))
         except Exception as error:
             return self.problem(key, error, frame)
 

@@ -1,4 +1,4 @@
-"""What an answer costs: who asks for it rests in proportion."""
+"""What an answer costs: whoever asks for it pauses in proportion to that."""
 
 from __future__ import annotations
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import urlencode
 
 from mainspring.core.instants import from_us
 from mainspring.core.run import Call, Run
 from mainspring.core.showing.filters import KEYS, FilterError, is_term, parse_filter
 from mainspring.core.showing.run_view import RunView
-from mainspring.dashboard.page import BadParameter, View
+from mainspring.dashboard.page import BadParameter, View, address
 
 __all__ = ["Token", "WantedRuns", "cursor_of", "run_at_cursor", "text_of"]
 
@@ -73,8 +72,7 @@ class WantedRuns:
         terms = {key: values for key, values in self.terms.items() if key not in changes}
         pairs = [(key, value) for key, values in terms.items() for value in values]
         pairs += [(key, value) for key, value in changes.items() if value]
-        asked = urlencode(sorted(pairs))
-        return f"{self._view.root}{path}?{asked}" if asked else f"{self._view.root}{path}"
+        return address(self._view.root + path, sorted(pairs))
 
     def tokens(self) -> list[Token]:
         """Return the conditions for the filter box."""

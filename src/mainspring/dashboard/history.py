@@ -1,16 +1,20 @@
-"""The past, for charts: how many runs succeeded and failed in each step, by the counters."""
+"""The past, for charts: how many runs succeeded and failed in each step, and when something was deployed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mainspring.core.insight.metrics import Counts
+from mainspring.core.instants import to_us
+from mainspring.dashboard.looks.charts import Deploy
 
 if TYPE_CHECKING:
+    from mainspring.app.insight.acting import TimeMark
     from mainspring.dashboard.page import View
 
-__all__ = ["RANGES", "HistoryRange", "RunHistory", "read_history", "usual_range"]
+__all__ = ["RANGES", "HistoryRange", "RunHistory", "deploys_within", "read_history", "usual_range"]
 
 FRESH_SECONDS: Final = 2.0
 HOUR: Final = timedelta(hours=1)
@@ -20,15 +24,15 @@ class HistoryRange(NamedTuple):
     """A range that a chart can show: its words, its length and its steps."""
 
     words: str
-    seconds: int
+    length: timedelta
     steps: int
 
 
 RANGES: Final = {
-    "1h": HistoryRange("1 h", 3600, 60),
-    "24h": HistoryRange("24 h", 86_400, 96),
-    "7d": HistoryRange("7 d", 7 * 86_400, 84),
-    "30d": HistoryRange("30 d", 30 * 86_400, 90),
+    "1h": HistoryRange("1 h", HOUR, 60),
+    "24h": HistoryRange("24 h", timedelta(days=1), 96),
+    "7d": HistoryRange("7 d", timedelta(days=7), 84),
+    "30d": HistoryRange("30 d", timedelta(days=30), 90),
 }
 
 
@@ -78,8 +82,7 @@ def read_history(view: View, chosen: HistoryRange) -> RunHistory:
 
 
 def _read(view: View, chosen: HistoryRange) -> RunHistory:
-    step = timedelta(seconds=chosen.seconds / chosen.steps)
-    found = view.app.metrics(timedelta(seconds=chosen.seconds), step=step)
+    found = view.app.metrics(chosen.length, step=chosen.length / chosen.steps)
     counts = found.whole[-chosen.steps :]
     first = found.since + found.step * (found.number - len(counts))
     steps = [
@@ -87,3 +90,8 @@ def _read(view: View, chosen: HistoryRange) -> RunHistory:
         for number, each in enumerate(counts)
     ]
     return RunHistory(steps, found.step, view.app.metrics(HOUR).total())
+
+
+def deploys_within(marks: Sequence[TimeMark], begin: int, end: int) -> list[Deploy]:
+    """Return the marks for a chart from one instant to another, oldest first."""
+    return [Deploy((to_us(mark.at) - begin) / (end - begin), mark.text[:40]) for mark in reversed(marks)]

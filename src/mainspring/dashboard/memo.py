@@ -1,4 +1,4 @@
-"""Answers that are dear to compute, kept for a moment and shared by all who look."""
+"""Answers that take long to compute: all who look share them for a moment, the longer the more they cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ class SharedFacts:
         with self._lock:
             if name not in self._known:
                 self._known[name] = read()
-            found: T = self._known[name]
-            return found
+            return cast("T", self._known[name])
 
     def __contains__(self, name: str) -> bool:
         """Return True if this was read."""
@@ -72,9 +71,8 @@ def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[]
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
-    if found is not None and time.monotonic() < found[0]:
-        fresh: T = found[1]
-        return fresh
+    if _is_fresh(found):
+        return cast("T", found[1])
     answer, cost = timed(read)
     ended = time.monotonic()
     with _lock:
@@ -95,9 +93,8 @@ def remembered_soon(
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
-        if found is not None and time.monotonic() < found[0]:
-            fresh: T = found[1]
-            return fresh
+        if _is_fresh(found):
+            return cast("T", found[1])
         name = id(app), id(known), key
         going = _going.get(name)
         if going is None:
@@ -106,10 +103,13 @@ def remembered_soon(
                 app._app_store.before_closing.append(partial(_finish_reads, id(app)))
             going = _going[name] = _readers.submit(_read_for, app, known, key, seconds, read)
     try:
-        answer: T = going.result(patience)
-        return answer
+        return cast("T", going.result(patience))
     except TimeoutError:
         return None if found is None else found[1]
+
+
+def _is_fresh(found: tuple[float, Any] | None) -> TypeGuard[tuple[float, Any]]:
+    return found is not None and time.monotonic() < found[0]
 
 
 def _read_for(app: Mainspring, known: dict[Hashable, Any], key: Hashable, seconds: float, read: Callable[[], T]) -> T:

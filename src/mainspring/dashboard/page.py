@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -15,11 +15,13 @@ from mainspring.dashboard.roles import Role
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.app.declaring.task import Task
     from mainspring.core.insight.explanation import Explanation
     from mainspring.dashboard.summary import Summary
     from mainspring.jobstores.values import NodeInfo
 
 __all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View"]
+__all__ += ["address", "there"]
 
 T = TypeVar("T")
 
@@ -38,6 +40,13 @@ class NoSuchThing(LookupError):
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(kind, name)
         self.kind, self.name = kind, name
+
+
+def there(found: T | None, kind: str, name: str) -> T:
+    """Return what was found, or raise NoSuchThing if that is nothing."""
+    if found is None:
+        raise NoSuchThing(kind, name)
+    return found
 
 
 class Question(NamedTuple):
@@ -103,7 +112,6 @@ class Page:
     read: Reader = lambda view: {}
     regions: Mapping[str, RegionReader | None] = field(default_factory=dict)
     actions: tuple[Action, ...] = ()
-    role: Role = Role.VIEW
     phone: str = ""
     """The parameters that the page opens with on a narrow screen, if its address has none."""
 
@@ -117,40 +125,43 @@ class ActionLink(NamedTuple):
     role: Role
 
 
+def address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a path with its parameters, if it has any."""
+    asked = urlencode(pairs)
+    return f"{path}?{asked}" if asked else path
+
+
+def _given(params: Mapping[str, object]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in params.items() if value not in (None, "")]
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """One look at a page: the app, the parameters, the role and the zone. What is rendered depends on nothing else.
 
     Viewers with the same role and zone share what is rendered, so a page never shows who looks at it.
     """
 
-    def __init__(
-        self,
-        app: Mainspring,
-        page: Page | None,
-        *,
-        path: str,
-        params: Mapping[str, str],
-        query: Mapping[str, list[str]],
-        role: Role,
-        times: Times,
-        summary: Summary,
-        actions: Mapping[str, Action],
-        root: str = "",
-        csrf: str = "",
-        env: str = "",
-        facts: SharedFacts | None = None,
-    ) -> None:
-        self.app, self.page, self.path, self.params, self.query = app, page, path, params, query
-        self.role, self.times, self.summary, self.root, self.csrf, self.env = role, times, summary, root, csrf, env
-        self._actions = actions
-        self._facts = facts or SharedFacts()
+    app: Mainspring
+    page: Page | None
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, list[str]]
+    role: Role
+    times: Times
+    summary: Summary
+    actions: Mapping[str, Action]
+    root: str = ""
+    csrf: str = ""
+    env: str = ""
+    facts: SharedFacts = field(default_factory=SharedFacts)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what `make` returned first: the regions of a view share it, and the views that are watched.
 
         Like what is `cached`, it must depend on the app alone.
         """
-        return self._facts.once(name, make)
+        return self.facts.once(name, make)
 
     @property
     def keeps_history(self) -> bool:
@@ -162,13 +173,18 @@ class View:
         """The living nodes, read once for all regions."""
         return self.once("nodes", lambda: self.app.nodes(now=self.now))
 
+    @property
+    def tasks(self) -> list[Task[..., Any]]:
+        """The tasks of the app, without mainspring's own."""
+        return [task for task in self.app.tasks if not task.name.startswith("mainspring:")]
+
     def explain(self, subject: Any, **known: Any) -> Explanation:
         """Explain something; `known` are fields of `KnownFacts` that the page has read already."""
-        if "nodes" in self._facts:
+        if "nodes" in self.facts:
             known["nodes"] = self.nodes
         return self.app.insight.explain_with(KnownFacts(self.now, **known), subject)
 
-    def cached(self, name: str, seconds: float, make: Callable[[], T]) -> T:
+    def cached(self, name: Hashable, seconds: float, make: Callable[[], T]) -> T:
         """Return what `make` returns, or what it returned to somebody else in the last seconds.
 
         What is kept must depend on the app alone: not on the role, the zone or the parameters of this view.
@@ -217,29 +233,29 @@ class View:
     @property
     def here(self) -> str:
         """The path and query of this view, below the root."""
-        asked = urlencode(sorted((name, value) for name, values in self.query.items() for value in values))
-        return f"{self.path}?{asked}" if asked else self.path
+        return address(self.path, sorted((name, value) for name, values in self.query.items() for value in values))
 
     def url(self, path: str, **params: object) -> str:
         """Return the address of a path below the root, with parameters; those that are empty are left out."""
-        asked = urlencode([(name, str(value)) for name, value in params.items() if value not in (None, "")])
-        return f"{self.root}{path}?{asked}" if asked else f"{self.root}{path}"
+        return address(self.root + path, _given(params))
 
     def of(self, kind: str, name: str, rest: str = "") -> str:
         """Return the address of a run, job, queue, node or flow."""
-        return f"{self.root}{_KIND_PATHS[kind]}/{quote(name, safe='')}{rest}"
+        return f"{self.root}{self.path_of(kind, name)}{rest}"
+
+    def path_of(self, kind: str, name: str) -> str:
+        """Return the path of a run, job, queue, node or flow, below the root."""
+        return f"{_KIND_PATHS[kind]}/{quote(name, safe='')}"
 
     def change(self, **params: object) -> str:
         """Return the address of this view with other parameters, from page one; an empty one drops a parameter."""
         asked = {name: values for name, values in self.query.items() if name not in params and name != "after"}
-        pairs = [(name, value) for name, values in asked.items() for value in values]
-        pairs += [(name, str(value)) for name, value in params.items() if value not in (None, "")]
-        text = urlencode(sorted(pairs))
-        return f"{self.root}{self.path}?{text}" if text else f"{self.root}{self.path}"
+        pairs = [(name, value) for name, values in asked.items() for value in values] + _given(params)
+        return address(self.root + self.path, sorted(pairs))
 
     def act(self, name: str, /, **params: str) -> ActionLink:
         """Return the link of an action, with the parameters of its path."""
-        action = self._actions[name]
+        action = self.actions[name]
         path = action.path
         for key, value in params.items():
             path = path.replace(f"{{{key}}}", quote(value, safe="")).replace(f"{{{key}:path}}", quote(value, safe=""))

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mainspring.core.insight.wording import listed, several
+from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks import charts, shapes, sparks, values
 from mainspring.dashboard.looks.times import NO_TIME
 from mainspring.dashboard.page import View
@@ -58,7 +59,7 @@ class RenderedRegion(NamedTuple):
 
 
 class Renderer:
-    """Renders pages and regions with the macros of `parts.html` as `p`."""
+    """Renders pages and regions with the macros of `parts/macros.html` as `p`."""
 
     def __init__(self) -> None:
         self._env = env = Environment(
@@ -88,10 +89,11 @@ class Renderer:
             "first_bold": first_bold,
             "short_type": short_type,
             "roles": Role,
+            "ranges": [(name, each.words) for name, each in RANGES.items()],
             "dash": NO_TIME,
         }
         env.filters["n"] = lambda number: f"{number:,}"
-        env.globals["p"] = env.get_template("parts.html").module
+        env.globals["p"] = env.get_template("parts/macros.html").module
 
     def compile_all(self) -> None:
         """Compile all templates, so that the first visitor does not wait for it."""
@@ -120,11 +122,11 @@ class Renderer:
             except (StoreUnavailable, OSError):
                 raise
             except HistoryNotKept as error:
-                html = self._block(self._env.get_template("no_history.html"), "region", {"error": error})
+                html = self._block(self._env.get_template("parts/no_history.html"), "region", {"error": error})
             except Exception as error:
                 log.exception("the region %s of %s could not be shown", name, view.path)
                 html = self._block(
-                    self._env.get_template("region_error.html"), "region", {"error": error, "view": view}
+                    self._env.get_template("parts/region_error.html"), "region", {"error": error, "view": view}
                 )
             found[name] = RenderedRegion.of(html)
         return found
@@ -132,7 +134,7 @@ class Renderer:
     def nav(self, view: View, items: Sequence[Any]) -> RenderedRegion:
         """Render the sidebar's pages with their numbers, which change on every page."""
         data = {"view": view, "nav_items": items, "here": view.nav, "summary": view.summary}
-        return RenderedRegion.of(self._block(self._env.get_template("nav.html"), "nav", data))
+        return RenderedRegion.of(self._block(self._env.get_template("parts/nav.html"), "nav", data))
 
     def part(self, template: str, **data: Any) -> str:
         """Render a template that is no page."""

@@ -1,4 +1,4 @@
-"""The jobs of an app as pages need them: read without setting any aside, judged, described, with what lies ahead.
+"""The jobs of an app as pages show them: their health, their schedules in words, their last runs and what lies ahead.
 
 A look at a page must change nothing, so jobs that cannot be read here are only counted (`app.jobs()` would set them
 aside).
@@ -11,12 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mainspring.core.insight.health import JobHealth
-from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import Status
 from mainspring.core.schedules.clock_changes import changes_between
 from mainspring.core.schedules.declaration import Difference
-from mainspring.core.schedules.upcoming import Fire, LoadStep, expected_load, fires_between
+from mainspring.core.schedules.upcoming import LoadStep, expected_load
 from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.charts import HeatBand
 from mainspring.triggers.base import BaseTrigger
@@ -28,18 +27,8 @@ from mainspring.triggers.zones import zone_of
 if TYPE_CHECKING:
     from mainspring.dashboard.page import View
 
-__all__ = [
-    "JobBoard",
-    "Strip",
-    "clock_band",
-    "differences_of",
-    "expression_of",
-    "job_board",
-    "load_ahead",
-    "next_fires",
-    "strip_of",
-    "words_of",
-]
+__all__ = ["JobBoard", "Strip", "clock_band", "differences_of", "expression_of", "job_board", "load_ahead", "strip_of"]
+__all__ += ["words_of"]
 
 STRIP_RUNS: Final = 20
 """Runs in the strip of a job."""
@@ -114,12 +103,6 @@ def strip_of(runs: Sequence[RunView]) -> Strip:
     label = f"Last {len(letters)} runs: {len(letters) - bad} fine, {bad} failed or missed" if letters else "No run yet"
     shares = [0.0] * (STRIP_RUNS - len(letters)) + [(run.duration or 0.0) / longest for run in oldest_first]
     return Strip(letters.rjust(STRIP_RUNS, "-"), shares, label, runs[0] if runs else None)
-
-
-def next_fires(view: View, hours: float, limit: int) -> list[Fire]:
-    """Return the next fires of all jobs."""
-    until = view.now + int(hours * 3600 * SECOND)
-    return fires_between(job_board(view).jobs.values(), view.now, until, limit, view.times.zone)
 
 
 def load_ahead(view: View, since: int, until: int, step: int) -> list[LoadStep]:

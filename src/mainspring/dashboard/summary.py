@@ -58,7 +58,6 @@ class SummaryReader:
         self._lock = free_in_children(threading.Lock())
         self._summary: Summary | None = None
         self._until = 0.0
-        self._store, self._store_until = "", 0.0
 
     def read(self) -> Summary:
         """Return the summary, at most some seconds old."""
@@ -87,8 +86,9 @@ class SummaryReader:
         going = remembered(self._app, "flows that go on", ERROR_SECONDS, self._flows_that_go_on)
         if going:
             counts["flows"] = going
+        store = remembered(self._app, "store in words", HEALTH_SECONDS, self._store_words)
         needs = sum(part.state not in HEALS_ITSELF for part in told.parts)
-        return Summary(told, needs, counts, alerts, self._store_words())
+        return Summary(told, needs, counts, alerts, store)
 
     def _error_groups(self) -> int:
         return len(self._app.errors().groups)
@@ -97,14 +97,10 @@ class SummaryReader:
         return sum(flow.goes_on for flow in self._app.flow_graphs()[0])
 
     def _store_words(self) -> str:
-        if time.monotonic() >= self._store_until:
-            health = self._app.store.health()
-            url = self._app.url
-            kind = _KINDS.get(store_scheme(url), store_scheme(url)) if isinstance(url, str) else type(url).__name__
-            version = health.version.removeprefix(kind).strip()
-            self._store = " · ".join(part for part in (f"{kind} {version}".strip(), health.level) if part)
-            self._store_until = time.monotonic() + HEALTH_SECONDS
-        return self._store
+        health, url = self._app.store.health(), self._app.url
+        kind = _KINDS.get(store_scheme(url), store_scheme(url)) if isinstance(url, str) else type(url).__name__
+        version = health.version.removeprefix(kind).strip()
+        return " · ".join(part for part in (f"{kind} {version}".strip(), health.level) if part)
 
 
 _KINDS: Final = {

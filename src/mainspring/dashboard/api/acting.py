@@ -1,4 +1,4 @@
-"""The endpoints that change something."""
+"""The endpoints that change something: runs, jobs, queues, nodes and marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.core.run import FINAL, WAITING
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.api.plain import job_data, plain, run_data
 from mainspring.dashboard.api.request import ApiRequest
-from mainspring.dashboard.page import BadParameter, NoSuchThing
+from mainspring.dashboard.page import BadParameter, NoSuchThing, there
 from mainspring.errors import NodeNotFound, near
 
 __all__ = ["again", "begin_bulk", "cancel", "change_run", "delete_run", "enqueue", "mark", "pause_job", "pause_queue"]
@@ -105,9 +105,7 @@ def begin_bulk(asked: ApiRequest) -> dict[str, Any]:
 
 def stop_bulk(asked: ApiRequest) -> dict[str, Any]:
     """Stop an action on many runs between two of them."""
-    found = asked.app.bulk(asked.params["id"])
-    if found is None:
-        raise NoSuchThing("bulk", asked.params["id"])
+    found = there(asked.app.bulk(asked.params["id"]), "bulk", asked.params["id"])
     found.stop()
     return dict(plain(found.to_dict()))
 
@@ -115,9 +113,7 @@ def stop_bulk(asked: ApiRequest) -> dict[str, Any]:
 def _job(verb: str) -> Callable[[ApiRequest], dict[str, Any]]:
     def act(asked: ApiRequest) -> dict[str, Any]:
         getattr(asked.app, verb)(asked.params["id"])
-        found = asked.app.get_job(asked.params["id"])
-        if found is None:
-            raise NoSuchThing("job", asked.params["id"])
+        found = there(asked.app.get_job(asked.params["id"]), "job", asked.params["id"])
         return job_data(asked.app, found, asked.app.health(found))
 
     return act

@@ -1,4 +1,4 @@
-"""The endpoints that read."""
+"""The endpoints that only read: they change nothing in the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mainspring.dashboard.api.plain import (
 )
 from mainspring.dashboard.api.request import ApiRequest
 from mainspring.dashboard.filtering import cursor_of, run_at_cursor
-from mainspring.dashboard.page import BadParameter, NoSuchThing
+from mainspring.dashboard.page import BadParameter, there
 from mainspring.jobstores.base import NodeInfo
 
 __all__ = ["audit", "bulk", "count", "error", "errors", "explain", "fires", "job", "jobs", "marks", "node", "nodes"]
@@ -77,9 +77,8 @@ def _jobs(asked: ApiRequest) -> list[Job]:
 
 def job(asked: ApiRequest) -> dict[str, Any]:
     """Return a job, its next fires and its last runs."""
-    found = next((each for each in _jobs(asked) if each.id == asked.params["id"]), None)
-    if found is None:
-        raise NoSuchThing("job", asked.params["id"])
+    name = asked.params["id"]
+    found = there(next((each for each in _jobs(asked) if each.id == name), None), "job", name)
     ahead = [] if found.at is None else asked.app.preview(found, 10)
     last = asked.app.find(job=found.id, limit=20)
     return {
@@ -94,9 +93,11 @@ def fires(asked: ApiRequest) -> dict[str, Any]:
     limit = asked.number("limit", 100, 1, 1000)
     hours = asked.number("hours", 24, 1, 24 * 60)
     found = asked.app.fires(until=timedelta(hours=hours), limit=limit)
-    notes = [None if each.note is None else each.note.text for each in found]
-    pairs = zip(found, notes, strict=True)
-    return {"fires": [{"job_id": each.job_id, "at": each.at.isoformat(), "note": note} for each, note in pairs]}
+    return {
+        "fires": [
+            {"job_id": each.job_id, "at": each.at.isoformat(), "note": each.note and each.note.text} for each in found
+        ]
+    }
 
 
 def queues(asked: ApiRequest) -> dict[str, Any]:
@@ -108,9 +109,7 @@ def queues(asked: ApiRequest) -> dict[str, Any]:
 def queue(asked: ApiRequest) -> dict[str, Any]:
     """Return a queue and why it stands as it does."""
     name = asked.params["name"]
-    found = next((each for each in asked.app.queues() if each.name == name), None)
-    if found is None:
-        raise NoSuchThing("queue", name)
+    found = there(next((each for each in asked.app.queues() if each.name == name), None), "queue", name)
     return {**queue_data(found, asked.now, asked.app.nodes()), "explanation": asked.app.explain(found).to_dict()}
 
 
@@ -122,9 +121,7 @@ def nodes(asked: ApiRequest) -> dict[str, Any]:
 def node(asked: ApiRequest) -> dict[str, Any]:
     """Return a node and why it stands as it does."""
     name = asked.params["id"]
-    found = next((each for each in _nodes(asked) if each.id == name), None)
-    if found is None:
-        raise NoSuchThing("node", name)
+    found = there(next((each for each in _nodes(asked) if each.id == name), None), "node", name)
     return {**node_data(found, asked.now), "explanation": asked.app.explain(found).to_dict()}
 
 
@@ -160,10 +157,8 @@ def errors(asked: ApiRequest) -> dict[str, Any]:
 
 def error(asked: ApiRequest) -> dict[str, Any]:
     """Return one group of errors with its runs."""
-    found = asked.app.error(asked.params["key"], asked.since(DAY))
-    if found is None:
-        raise NoSuchThing("error", asked.params["key"])
-    group, failed = found
+    key = asked.params["key"]
+    group, failed = there(asked.app.error(key, asked.since(DAY)), "error", key)
     return {"error": error_data(group), "runs": [run_data(asked.app, each, asked.now) for each in failed[:100]]}
 
 
@@ -204,7 +199,5 @@ def marks(asked: ApiRequest) -> dict[str, Any]:
 
 def bulk(asked: ApiRequest) -> dict[str, Any]:
     """Return how far an action on many runs has come."""
-    found = asked.app.bulk(asked.params["id"])
-    if found is None:
-        raise NoSuchThing("bulk", asked.params["id"])
-    return dict(plain(found.to_dict()))
+    name = asked.params["id"]
+    return dict(plain(there(asked.app.bulk(name), "bulk", name).to_dict()))

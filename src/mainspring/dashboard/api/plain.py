@@ -24,23 +24,13 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.insight.acting import AuditEntry, TimeMark
 
-__all__ = [
-    "act_data",
-    "error_data",
-    "job_data",
-    "mark_data",
-    "metrics_data",
-    "node_data",
-    "plain",
-    "queue_data",
-    "run_data",
-    "task_data",
-]
+__all__ = ["act_data", "error_data", "job_data", "mark_data", "metrics_data", "node_data", "plain", "queue_data"]
+__all__ += ["run_data", "task_data"]
 
 MOST_DEPTH: Final = 20
 _BRIEF: Final = (
-    *("id", "task", "name", "status", "queue", "job_id", "group", "priority", "attempt", "failures", "reason"),
-    *("created_at", "run_at", "started_at", "finished_at", "node", "copied_from"),
+    "id task name status queue job_id group priority attempt failures reason "
+    "created_at run_at started_at finished_at node copied_from"
 )
 
 
@@ -70,11 +60,14 @@ def plain(value: Any, depth: int = 0) -> Any:
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
 
 
+def _fields(of: object, names: str) -> dict[str, Any]:
+    return {name: plain(getattr(of, name)) for name in names.split()}
+
+
 def run_data(app: Mainspring, run: RunView, now: int, *, whole: bool = False) -> dict[str, Any]:
     """Return a run: in brief as lists have it, or with its errors, log, arguments and result."""
     func = function_of(app.runs, run)
-    data = {name: plain(getattr(run, name)) for name in _BRIEF}
-    data |= {
+    data = _fields(run, _BRIEF) | {
         "kind": kind_of(run, now),
         "arguments": arguments_text(run, func),
         "took_seconds": took_of(run, now),
@@ -86,12 +79,7 @@ def run_data(app: Mainspring, run: RunView, now: int, *, whole: bool = False) ->
         args, kwargs = masked(run.args, run.kwargs, func)
         shown = masked((), {"result": run.result, "data": run.data})[1]
         record = run.to_dict()
-        data |= {
-            "args": plain(args),
-            "kwargs": plain(kwargs),
-            "result": plain(shown["result"]),
-            "data": plain(shown["data"]),
-        }
+        data |= {"args": plain(args), "kwargs": plain(kwargs), **plain(shown)}
         data |= {name: plain(record[name]) for name in ("errors", "starts", "log", "fire_time", "start_by")}
     return data
 
@@ -124,13 +112,7 @@ def job_data(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
 def queue_data(queue: QueueInfo, now: int, nodes: list[NodeInfo]) -> dict[str, Any]:
     """Return a queue, and how many slots there are for it."""
     serving = [node for node in nodes if queue.name in node.queues and node.state == "running"]
-    return {
-        "name": queue.name,
-        "waiting": queue.waiting,
-        "delayed": queue.delayed,
-        "blocked": queue.blocked,
-        "running": queue.running,
-        "paused": queue.paused,
+    return _fields(queue, "name waiting delayed blocked running paused") | {
         "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
         "slots": sum(node.slots for node in serving),
         "served": bool(serving),
@@ -139,24 +121,7 @@ def queue_data(queue: QueueInfo, now: int, nodes: list[NodeInfo]) -> dict[str, A
 
 def node_data(node: NodeInfo, now: int) -> dict[str, Any]:
     """Return a node."""
-    names = (
-        "id",
-        "host",
-        "pid",
-        "state",
-        "queues",
-        "version",
-        "code",
-        "cluster",
-        "slots",
-        "busy",
-        "done",
-        "rss",
-        "missing",
-    )
-    return {
-        **{name: plain(getattr(node, name)) for name in names},
-        "stuck": node.stuck,
+    return _fields(node, "id host pid state queues version code cluster slots busy done rss missing stuck") | {
         "runs": [run.id for run in node.runs],
         "uptime_seconds": max(0, now - node.started_at) / 1e6,
         "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
@@ -165,10 +130,7 @@ def node_data(node: NodeInfo, now: int) -> dict[str, Any]:
 
 def task_data(figures: TaskFigures) -> dict[str, Any]:
     """Return what a task costs."""
-    names = ("name", "known", "runs", "succeeded", "failed", "retried")
-    return {
-        **{name: getattr(figures, name) for name in names},
-        "failure_rate": figures.failure_rate,
+    return _fields(figures, "name known runs succeeded failed retried failure_rate") | {
         "total_seconds": figures.total,
         "p50_seconds": figures.p50,
         "p95_seconds": figures.p95,
@@ -211,14 +173,8 @@ def _step_data(at: int, counts: Counts) -> dict[str, Any]:
 
 def error_data(group: ErrorGroup) -> dict[str, Any]:
     """Return a group of errors."""
-    return {
-        "key": group.key,
-        "type": group.type,
-        "place": group.place,
-        "count": group.count,
-        "starts": group.starts,
-        "message": group.newest.message,
-        "traceback": group.newest.traceback,
+    return _fields(group, "key type place count starts") | {
+        **_fields(group.newest, "message traceback"),
         "first_seen": group.oldest.at.isoformat(),
         "last_seen": group.newest.at.isoformat(),
         "tasks": dict(group.tasks),
@@ -228,18 +184,10 @@ def error_data(group: ErrorGroup) -> dict[str, Any]:
 
 def act_data(entry: AuditEntry) -> dict[str, Any]:
     """Return an act of a person."""
-    return {
-        "id": entry.record.id,
-        "at": entry.at.isoformat(),
-        "by": entry.by,
-        "verb": entry.verb,
-        "kind": entry.kind,
-        "target": entry.target,
-        "why": entry.why,
-        "details": plain(masked((), entry.details)[1]),
-    }
+    details = plain(masked((), entry.details)[1])
+    return {"id": entry.record.id, **_fields(entry, "at by verb kind target why"), "details": details}
 
 
 def mark_data(mark: TimeMark) -> dict[str, Any]:
     """Return a mark."""
-    return {"at": mark.at.isoformat(), "text": mark.text, "by": mark.by}
+    return _fields(mark, "at text by")

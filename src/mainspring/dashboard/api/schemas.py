@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from mainspring.core.insight.metrics import EVENTS
 
-__all__ = ["SCHEMAS", "listed", "obj", "ref"]
+__all__ = ["SCHEMAS", "ref"]
 
 Schema = dict[str, Any]
 
@@ -43,173 +42,142 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def obj(fields: Mapping[str, str], *, required: bool = True, extends: str = "") -> Schema:
-    """Return the shape of an object; `extends` names a shape whose fields it has, too."""
-    shape: Schema = {"type": "object", "properties": {name: _kind(word) for name, word in fields.items()}}
-    if required:
-        shape["required"] = list(fields)
+def _object(*fields: str, extends: str = "") -> Schema:
+    """Return the shape of an object from lines such as `id name: text`; `extends` names a shape whose fields it has."""
+    shape = _body(*fields)
+    shape["required"] = list(shape["properties"])
     return {"allOf": [ref(extends), shape]} if extends else shape
 
 
-def listed(name: str, of: str, **more: str) -> Schema:
-    """Return the shape of an object with one list in it."""
-    return obj({name: f"list of {of}", **more})
+def _body(*fields: str, needs: str = "") -> Schema:
+    """Return the shape of a body: only the fields that `needs` names have to be there."""
+    pairs = [(name, kind) for names, _, kind in (line.partition(": ") for line in fields) for name in names.split()]
+    shape: Schema = {"type": "object", "properties": {name: _kind(kind) for name, kind in pairs}}
+    return {**shape, "required": needs.split()} if needs else shape
 
-
-_RUN: Final = {
-    **dict.fromkeys(("id", "task", "name", "status", "kind", "queue", "arguments", "says"), "text"),
-    **dict.fromkeys(("job_id", "group", "reason", "node", "copied_from"), "text?"),
-    **dict.fromkeys(("priority", "attempt", "failures"), "int"),
-    **dict.fromkeys(("created_at", "run_at"), "time"),
-    **dict.fromkeys(("started_at", "finished_at"), "time?"),
-    **dict.fromkeys(("took_seconds", "waited_seconds"), "number?"),
-    "progress": "any",
-}
-_JOB: Final = {
-    **dict.fromkeys(("id", "name", "task", "trigger", "when", "health", "health_reason"), "text"),
-    **{"args": "list of any", "kwargs": "object", "next_run_time": "time?", "paused": "bool", "queue": "text?"},
-    **{"max_instances": "int", "overlap": "text", "coalesce": "bool", "misfire_grace_time": "any", "declared": "bool"},
-}
-_QUEUE: Final = {
-    **dict.fromkeys(("waiting", "delayed", "blocked", "running", "slots"), "int"),
-    **{"name": "text", "paused": "bool", "served": "bool", "oldest_seconds": "number?"},
-}
-_NODE: Final = {
-    **dict.fromkeys(("id", "host", "state", "version", "code", "cluster"), "text"),
-    **dict.fromkeys(("pid", "slots", "busy", "done", "rss", "stuck"), "int"),
-    **dict.fromkeys(("queues", "missing", "runs"), "list of text"),
-    **dict.fromkeys(("uptime_seconds", "heard_seconds_ago"), "number"),
-}
-_TASK: Final = {
-    **{"name": "text", "known": "bool", "failure_rate": "number?", "total_seconds": "number"},
-    **dict.fromkeys(("runs", "succeeded", "failed", "retried"), "int"),
-    **dict.fromkeys(("p50_seconds", "p95_seconds", "p99_seconds"), "number?"),
-}
-_ERROR: Final = {
-    **dict.fromkeys(("key", "type", "place", "message", "traceback"), "text"),
-    **{"count": "int", "starts": "int", "first_seen": "time", "last_seen": "time"},
-    **{"tasks": "map of int", "runs": "list of text"},
-}
-_BULK: Final = {
-    **dict.fromkeys(("id", "verb", "filter", "state", "problem"), "text"),
-    **{"before": "time", "trial": "bool", "looked_at": "int", "changed": "int", "left": "map of int"},
-}
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Problem": obj({"error": "text"}),
-    "Run": obj(_RUN),
-    "WholeRun": obj(
-        {
-            **{
-                "args": "list of any",
-                "kwargs": "object",
-                "result": "any",
-                "data": "any",
-                "errors": "list of RunFailure",
-            },
-            **{"starts": "list of RunStart", "log": "list of text", "fire_time": "time?", "start_by": "time?"},
-        },
+    "Problem": _object("error: text"),
+    "Run": _object(
+        "id task name status kind queue arguments says: text",
+        "job_id group reason node copied_from: text?",
+        "priority attempt failures: int",
+        "created_at run_at: time",
+        "started_at finished_at: time?",
+        "took_seconds waited_seconds: number?",
+        "progress: any",
+    ),
+    "WholeRun": _object(
+        "args: list of any",
+        "kwargs: object",
+        "result data: any",
+        "errors: list of RunFailure",
+        "starts: list of RunStart",
+        "log: list of text",
+        "fire_time start_by: time?",
         extends="Run",
     ),
-    "RunFailure": obj({"type": "text", "message": "text", "traceback": "text", "at": "time", "attempt": "int"}),
-    "RunStart": obj(
-        {
-            **{"number": "int", "node": "text?", "how": "text?"},
-            **dict.fromkeys(("claimed_at", "started_at", "ended_at", "run_at"), "time?"),
-        }
+    "RunFailure": _object("type message traceback: text", "at: time", "attempt: int"),
+    "RunStart": _object("number: int", "node how: text?", "claimed_at started_at ended_at run_at: time?"),
+    "Runs": _object("runs: list of Run", "next: text?", "looked_through: int", "complete: bool"),
+    "Count": _object("number: int", "exact: bool"),
+    "Episode": _object(
+        "kind: text", "since: time", "until: time?", "text: text", "number: int?", "node: text?", "seconds: number?"
     ),
-    "Runs": listed("runs", "Run", next="text?", looked_through="int", complete="bool"),
-    "Count": obj({"number": "int", "exact": "bool"}),
-    "Episode": obj(
-        {
-            **{"kind": "text", "since": "time", "until": "time?", "text": "text", "number": "int?", "node": "text?"},
-            "seconds": "number?",
-        }
+    "Story": _object("episodes: list of Episode"),
+    "Job": _object(
+        "id name task trigger when health health_reason: text",
+        "args: list of any",
+        "kwargs: object",
+        "next_run_time: time?",
+        "paused: bool",
+        "queue: text?",
+        "max_instances: int",
+        "overlap: text",
+        "coalesce: bool",
+        "misfire_grace_time: any",
+        "declared: bool",
     ),
-    "Story": listed("episodes", "Episode"),
-    "Job": obj(_JOB),
-    "WholeJob": obj({"fires": "list of time", "runs": "list of Run"}, extends="Job"),
-    "Jobs": listed("jobs", "Job"),
-    "Fire": obj({"job_id": "text", "at": "time", "note": "text?"}),
-    "Fires": listed("fires", "Fire"),
-    "Queue": obj(_QUEUE),
-    "WholeQueue": obj({"explanation": "Explanation"}, extends="Queue"),
-    "Queues": listed("queues", "Queue"),
-    "Ordered": obj({"nodes": "list of text", "within_seconds": "number"}),
-    "QueueState": obj({"name": "text", "paused": "bool"}),
-    "Node": obj(_NODE),
-    "WholeNode": obj({"explanation": "Explanation"}, extends="Node"),
-    "Nodes": listed("nodes", "Node"),
-    "Task": obj(_TASK),
-    "Tasks": listed("tasks", "Task"),
-    "MetricStep": obj(
-        {
-            "at": "time",
-            **dict.fromkeys(EVENTS, "int"),
-            **dict.fromkeys(("waited_p95_seconds", "took_p50_seconds", "took_p95_seconds"), "number?"),
-        }
+    "WholeJob": _object("fires: list of time", "runs: list of Run", extends="Job"),
+    "Jobs": _object("jobs: list of Job"),
+    "Fire": _object("job_id: text", "at: time", "note: text?"),
+    "Fires": _object("fires: list of Fire"),
+    "Queue": _object(
+        "waiting delayed blocked running slots: int", "name: text", "paused served: bool", "oldest_seconds: number?"
     ),
-    "MetricLine": obj({"name": "text", "steps": "list of MetricStep"}),
-    "Metrics": obj({"since": "time", "step_seconds": "number", "lines": "list of MetricLine"}),
-    "Error": obj(_ERROR),
-    "Errors": listed("errors", "Error", complete="bool"),
-    "WholeError": obj({"error": "Error", "runs": "list of Run"}),
-    "Stats": obj(
-        {
-            **dict.fromkeys(("waiting", "delayed", "blocked", "running", "queues", "nodes", "slots", "busy"), "int"),
-            "counters": "map of int",
-        }
+    "WholeQueue": _object("explanation: Explanation", extends="Queue"),
+    "Queues": _object("queues: list of Queue"),
+    "Ordered": _object("nodes: list of text", "within_seconds: number"),
+    "QueueState": _object("name: text", "paused: bool"),
+    "Node": _object(
+        "id host state version code cluster: text",
+        "pid slots busy done rss stuck: int",
+        "queues missing runs: list of text",
+        "uptime_seconds heard_seconds_ago: number",
     ),
-    "Fact": obj({"name": "text", "value": "text", "kind": "text?", "id": "text?"}),
-    "Explanation": obj(
-        {
-            **dict.fromkeys(("kind", "id", "state", "sentence", "cause"), "text"),
-            **{
-                "facts": "list of Fact",
-                "actions": "list of text",
-                "parts": "list of Explanation",
-                "ids": "list of text",
-            },
-        }
+    "WholeNode": _object("explanation: Explanation", extends="Node"),
+    "Nodes": _object("nodes: list of Node"),
+    "Task": _object(
+        "name: text",
+        "known: bool",
+        "failure_rate: number?",
+        "total_seconds: number",
+        "runs succeeded failed retried: int",
+        "p50_seconds p95_seconds p99_seconds: number?",
     ),
-    "Act": obj(
-        {**dict.fromkeys(("id", "by", "verb", "kind", "target", "why"), "text"), "at": "time", "details": "object"}
+    "Tasks": _object("tasks: list of Task"),
+    "MetricStep": _object(
+        "at: time", f"{' '.join(EVENTS)}: int", "waited_p95_seconds took_p50_seconds took_p95_seconds: number?"
     ),
-    "Audit": listed("acts", "Act"),
-    "Mark": obj({"at": "time", "text": "text", "by": "text"}),
-    "Marks": listed("marks", "Mark"),
-    "MarkText": obj({"text": "text"}),
-    "Bulk": obj(_BULK),
-    "Deleted": obj({"deleted": "text"}),
-    "Purged": obj({"cancelled": "int"}),
-    # -- bodies
-    "Why": obj({"why": "text"}, required=False),
-    "NewRun": {
-        **obj(
-            {
-                **{"task": "text", "args": "list of any", "kwargs": "object", "options": "object", "in": "any"},
-                "why": "text",
-            },
-            required=False,
-        ),
-        "required": ["task"],
-    },
-    "AgainBody": obj(
-        {"args": "list of any", "kwargs": "object", "options": "object", "in": "any", "why": "text"}, required=False
+    "MetricLine": _object("name: text", "steps: list of MetricStep"),
+    "Metrics": _object("since: time", "step_seconds: number", "lines: list of MetricLine"),
+    "Error": _object(
+        "key type place message traceback: text",
+        "count starts: int",
+        "first_seen last_seen: time",
+        "tasks: map of int",
+        "runs: list of text",
     ),
-    "RetryBody": obj({"in": "any", "why": "text"}, required=False),
-    "ChangeBody": obj({"queue": "text", "priority": "int", "in": "any", "why": "text"}, required=False),
-    "BulkBody": {
-        **obj(
-            {
-                **{"verb": "text", "filter": "text", "trial": "bool", "queue": "text", "priority": "int", "in": "any"},
-                "why": "text",
-            },
-            required=False,
-        ),
-        "required": ["verb", "filter"],
-    },
-    "RemoveBody": obj({"cancel_runs": "bool", "why": "text"}, required=False),
-    "PurgeBody": {**obj({"name": "text", "why": "text"}, required=False), "required": ["name"]},
+    "Errors": _object("errors: list of Error", "complete: bool"),
+    "WholeError": _object("error: Error", "runs: list of Run"),
+    "Stats": _object("waiting delayed blocked running queues nodes slots busy: int", "counters: map of int"),
+    "Fact": _object("name value: text", "kind id: text?"),
+    "Explanation": _object(
+        "kind id state sentence cause: text",
+        "facts: list of Fact",
+        "actions: list of text",
+        "parts: list of Explanation",
+        "ids: list of text",
+    ),
+    "Act": _object("id by verb kind target why: text", "at: time", "details: object"),
+    "Audit": _object("acts: list of Act"),
+    "Mark": _object("at: time", "text by: text"),
+    "Marks": _object("marks: list of Mark"),
+    "MarkText": _object("text: text"),
+    "Bulk": _object(
+        "id verb filter state problem: text",
+        "before: time",
+        "trial: bool",
+        "looked_at changed: int",
+        "left: map of int",
+    ),
+    "Deleted": _object("deleted: text"),
+    "Purged": _object("cancelled: int"),
+    "Why": _body("why: text"),
+    "NewRun": _body("task: text", "args: list of any", "kwargs options: object", "in: any", "why: text", needs="task"),
+    "AgainBody": _body("args: list of any", "kwargs options: object", "in: any", "why: text"),
+    "RetryBody": _body("in: any", "why: text"),
+    "ChangeBody": _body("queue: text", "priority: int", "in: any", "why: text"),
+    "BulkBody": _body(
+        "verb filter: text",
+        "trial: bool",
+        "queue: text",
+        "priority: int",
+        "in: any",
+        "why: text",
+        needs="verb filter",
+    ),
+    "RemoveBody": _body("cancel_runs: bool", "why: text"),
+    "PurgeBody": _body("name why: text", needs="name"),
 }
 """Every shape by its name."""

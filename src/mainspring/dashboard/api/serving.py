@@ -63,7 +63,11 @@ class Api:
 
     def routes(self) -> list[Route]:
         """Return the routes, the most exact ones first."""
-        special = {"/runs.csv": self._csv, "/runs.json": self._lines, "/jobs/{id}/badge.svg": self._badge}
+        special: dict[str, Callable[..., Any]] = {
+            "/runs.csv": partial(self._export, "text/csv; charset=utf-8", "runs.csv", _as_csv),
+            "/runs.json": partial(self._export, "application/x-ndjson", "runs.json", _as_lines),
+            "/jobs/{id}/badge.svg": self._badge,
+        }
         ordered = sorted(ENDPOINTS, key=lambda each: (each.path.count("{"), -each.path.count("/"), each.path))
         routes = [Route(f"{ROOT}/openapi.json", self._document)]
         for endpoint in ordered:
@@ -136,14 +140,8 @@ class Api:
             return _problem(error)
         return Response(badge(job_id, str(health.state)), media_type="image/svg+xml")
 
-    async def _csv(self, request: Request) -> Response:
-        return await self._export(request, "text/csv; charset=utf-8", "runs.csv", _as_csv)
-
-    async def _lines(self, request: Request) -> Response:
-        return await self._export(request, "application/x-ndjson", "runs.json", _as_lines)
-
     async def _export(
-        self, request: Request, media: str, name: str, write: Callable[[Iterator[dict[str, Any]]], Iterator[str]]
+        self, media: str, name: str, write: Callable[[Iterator[dict[str, Any]]], Iterator[str]], request: Request
     ) -> Response:
         try:
             await self._visitor(request)

@@ -8,31 +8,15 @@ well rises from the line, what went wrong hangs below it on a scale of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
 from mainspring.dashboard.looks.clock_labels import ClockLabel
 
-__all__ = [
-    "Deploy",
-    "Heat",
-    "HeatBand",
-    "Series",
-    "Step",
-    "axis_label",
-    "durations",
-    "heat",
-    "line",
-    "lines",
-    "per_cent",
-    "rect",
-    "round_top",
-    "svg",
-    "up_and_down",
-    "y_axis",
-]
+__all__ = ["Deploy", "Heat", "HeatBand", "Series", "Step", "axis_label", "durations", "heat", "hit", "line", "lines"]
+__all__ += ["per_cent", "rect", "round_top", "svg", "up_and_down", "y_axis"]
 
 
 LOW: Final = 60
@@ -99,14 +83,22 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], width: str = "") -> Markup:
-    """Return a drawing; without a label it is hidden from screen readers."""
+def svg(
+    cls: str,
+    height: float,
+    label: str,
+    parts: Sequence[str | Markup],
+    width: str = "",
+    *,
+    role: str = "img",
+    walked: bool = False,
+) -> Markup:
+    """Return a drawing; without a label screen readers skip it; if it is `walked`, arrow keys walk its steps."""
     size = Markup(' width="{}"').format(width) if width else ""
-    inside = Markup("").join(parts)
-    name = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
-    if cls == "chart":  # arrow keys walk its steps
-        name += Markup(' tabindex="0"')
-    return Markup('<svg class="{}" height="{}"{} {}>{}</svg>').format(cls, f"{height:g}", size, name, inside)
+    name = Markup('role="{}" aria-label="{}"').format(role, label) if label else Markup('aria-hidden="true"')
+    focus = Markup(' tabindex="0"') if walked else ""
+    box = Markup('<svg class="{}" height="{}"{} {}{}>{}</svg>')
+    return box.format(cls, f"{height:g}", size, name, focus, Markup("").join(parts))
 
 
 def rect(cls: str, x: str, y: float, width: str, height: float, round_by: float = 0) -> Markup:
@@ -117,7 +109,7 @@ def rect(cls: str, x: str, y: float, width: str, height: float, round_by: float 
     )
 
 
-def _hit(x: float, width: float, height: float, tip: str, y: float = 0) -> Markup:
+def hit(x: float, width: float, height: float, tip: str, y: float = 0) -> Markup:
     """Return what the pointer meets: a transparent bar with a tooltip."""
     box = f'<rect class="hit" x="{per_cent(x)}" y="{y:g}" width="{per_cent(width)}" height="{height:g}"'
     return Markup(box) + Markup(' data-tip="{}"/>').format(tip)
@@ -164,7 +156,7 @@ def up_and_down(
     for number, step in enumerate(steps):
         if step.label:
             parts.append(axis_label(number * width + width / 2, base + gap + down + 16, step.label, step.strong))
-    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts))
+    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts, walked=True))
 
 
 def _axis_width(labels: Sequence[tuple[float, str]]) -> int:
@@ -181,7 +173,7 @@ def _bar(
         parts.append(rect("b-ok", place, base - height, wide, height))
     if step.bad and worst:
         parts.append(rect("b-bad", place, base + gap, wide, max(2.5, step.bad / worst * down)))
-    parts += [_hit(x, width, base + gap + down, step.tip), Markup("</g>")]
+    parts += [hit(x, width, base + gap + down, step.tip), Markup("</g>")]
     return Markup("").join(parts)
 
 
@@ -229,14 +221,14 @@ def heat(cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, pea
         tall = max(3.0, cell.value / top * height)
         x = number * width
         parts.append(rect(f"h{level}", per_cent(x), y0 + height - tall, per_cent(width - 0.12), tall, 1))
-        parts.append(_hit(x, width, height + 6, cell.tip, y0 - 6))
+        parts.append(hit(x, width, height + 6, cell.tip, y0 - 6))
     parts.append(line("base", "0", "100%", y0 + height + 0.5, y0 + height + 0.5))
     parts += _heat_words(cells, band, peak, y0, height)
     for number, cell in enumerate(cells):
         if cell.label:
             cls = "t-warn strong" if cell.warn else ""
             parts.append(axis_label(number * width, y0 + height + 15, cell.label, cell.strong, cls))
-    return svg("chart", height + 42, label, parts)
+    return svg("chart", height + 42, label, parts, walked=True)
 
 
 def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int, height: int) -> list[Markup]:
@@ -306,7 +298,7 @@ def lines(
         parts += [Markup(dot), name]
     parts += [axis_label(share * 90, height + 16, text, strong) for share, (text, strong) in times]
     labels = [(y(value), text) for value, text in ticks]
-    return plot(y_axis(44, height + 22, labels), svg("chart", height + 22, label, parts))
+    return plot(y_axis(44, height + 22, labels), svg("chart", height + 22, label, parts, walked=True))
 
 
 def _pieces(values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
@@ -324,9 +316,8 @@ def _last(values: Sequence[float | None]) -> float:
     return next((value for value in reversed(values) if value is not None), 0.0)
 
 
-def _ends(series: Sequence[Series], y: object) -> list[tuple[Series, float]]:
+def _ends(series: Sequence[Series], y: Callable[[float], float]) -> list[tuple[Series, float]]:
     """Place the names at the ends of lines so that none covers another."""
-    assert callable(y)
     placed: list[tuple[Series, float]] = []
     for each in sorted((each for each in series if _pieces(each.values)), key=lambda each: -_last(each.values)):
         place = y(_last(each.values))
@@ -355,10 +346,10 @@ def durations(steps: Sequence[Step], label: str, unit: str, scale: float, marks:
         elif step.good:
             tall = max(1.5, step.good / scale / top * up)
             parts.append(rect("b-ok", place, base - tall, wide, tall, 1))
-        parts.append(_hit(x, width, base + down, step.tip))
+        parts.append(hit(x, width, base + down, step.tip))
         if step.label:
             parts.append(axis_label(x + width / 2, base + down + 14, step.label, step.strong))
     parts.append(line("base", "0", "100%", base + 1, base + 1))
     parts += _deploys(marks, base + down)
     height = base + down + 24
-    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts))
+    return plot(y_axis(_axis_width(labels), height, labels), svg("chart", height, label, parts, walked=True))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from mainspring.core.insight.story import Episode
 from mainspring.core.insight.wording import took
-from mainspring.dashboard.looks.charts import per_cent
+from mainspring.dashboard.looks.charts import per_cent, svg
 from mainspring.dashboard.looks.times import Times
 
 __all__ = ["legend", "ribbon", "running_seconds"]
@@ -70,9 +70,7 @@ def ribbon(story: Sequence[Episode], times: Times) -> Markup:
     for number, piece in enumerate(pieces):
         parts += _drawn(piece, x, last=number == len(pieces) - 1)
         x += piece.share * 100
-    parts += _axis(pieces, times)
-    inside = Markup("").join(parts)
-    return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(_HEIGHT, words, inside)
+    return svg("chart", _HEIGHT, words, [*parts, *_axis(pieces, times)])
 
 
 def _pieces(story: Sequence[Episode], now: datetime) -> list[_Piece]:

@@ -9,7 +9,7 @@ from mainspring.core.insight.run_texts import kind_of, says, took_of, waited_of
 from mainspring.core.references import parameters_of
 from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.showing.searching import function_of
-from mainspring.dashboard.looks.values import arguments_text
+from mainspring.dashboard.looks.values import arguments_text, percent
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -55,7 +55,7 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
     if running and run.cancelling:
         word = "stopping"
     elif running and progress is not None and progress.share is not None:
-        word = f"{progress.share:.0%}".replace("%", " %")
+        word = percent(progress.share)
     module, _, name = run.task.rpartition(":")
     return RunLine(
         run=run,

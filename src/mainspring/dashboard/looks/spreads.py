@@ -1,4 +1,4 @@
-"""Failures over time, alone: bars that hang from a line; waits over time: lines on a logarithmic scale. Pure."""
+"""Two charts over time: failures as bars that hang from a line, and waits as lines on a logarithmic scale. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from mainspring.dashboard.looks.charts import Deploy, Series, Step, axis_label, lines, per_cent
+from mainspring.dashboard.looks.charts import Deploy, Series, Step, axis_label, hit, line, lines, per_cent, rect, svg
 from mainspring.dashboard.looks.clock_labels import ClockLabel
 
 __all__ = ["hanging", "wait_chart"]
@@ -26,25 +26,23 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
     """Draw what failed in each step; `bad` of a step is its length."""
     worst = max((step.bad for step in steps), default=0) or 1
     width = 100 / max(1, len(steps))
-    parts = [Markup(f'<line class="base" x1="0" x2="100%" y1="{TOP}" y2="{TOP}"/>')]
+    parts = [line("base", "0", "100%", TOP, TOP)]
     for number, step in enumerate(steps):
         x = number * width
         if step.bad:
-            box = f'<rect class="b-bad" x="{per_cent(x + width * 0.12)}" y="{TOP + 2}" width="{per_cent(width * 0.76)}"'
-            parts.append(Markup(f'{box} height="{max(3.0, step.bad / worst * HEIGHT):.1f}" rx="1"/>'))
-        hit = f'<rect class="hit" x="{per_cent(x)}" y="0" width="{per_cent(width)}" height="{TOP + HEIGHT}"'
-        parts.append(Markup(hit) + Markup(' data-tip="{}"/>').format(step.tip))
+            tall = max(3.0, step.bad / worst * HEIGHT)
+            parts.append(rect("b-bad", per_cent(x + width * 0.12), TOP + 2, per_cent(width * 0.76), tall, 1))
+        parts.append(hit(x, width, TOP + HEIGHT, step.tip))
         if step.label:
             parts.append(axis_label(x + width / 2, TOP + HEIGHT + 18, step.label, step.strong))
     last, row = -1.0, 0
     for deploy in deploys[-4:]:
         row, last = 1 - row if deploy.at - last < NEAR else 0, deploy.at
         place, side = per_cent(deploy.at * 100), "end" if deploy.at > 0.2 else ""
-        parts.append(Markup(f'<line class="mk" x1="{place}" x2="{place}" y1="2" y2="{TOP + HEIGHT}"/>'))
+        parts.append(line("mk", place, place, 2, TOP + HEIGHT))
         text = '<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
         parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * row, deploy.text))
-    shape = '<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>'
-    return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))
+    return svg("chart", TOP + HEIGHT + 24, label, parts)
 
 
 def wait_chart(series: Sequence[Series], times: Sequence[tuple[float, ClockLabel]], label: str) -> Markup:

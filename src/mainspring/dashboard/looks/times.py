@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
 from mainspring.core.insight.wording import took
 from mainspring.core.instants import SECOND, from_us, to_us
 
-__all__ = ["Times", "brief_length"]
+__all__ = ["Times", "brief_length", "zone_of"]
 
 _DAY_US: Final = 86_400 * SECOND
 NO_TIME: Final = "\u2013"
@@ -100,3 +102,18 @@ class Times:
         ticking = Markup(' data-at="{}" data-tick="{}"').format(us, tick) if tick else ""
         iso = self.local(us).isoformat()
         return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(iso, self.exact(us), ticking, text)
+
+
+@lru_cache(maxsize=64)
+def _named(name: str) -> tzinfo | None:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):  # ZoneInfoNotFoundError is a KeyError
+        return None
+
+
+def zone_of(name: str, default: tzinfo) -> tzinfo:
+    """Return the zone of this name, or the default for an empty or unknown one."""
+    if name.lower() == "utc":
+        return UTC
+    return (_named(name) if 0 < len(name) < 64 else None) or default

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from mainspring.core.instants import SECOND, to_us
-from mainspring.dashboard.looks.charts import HeatBand, per_cent
+from mainspring.dashboard.looks.charts import HeatBand, per_cent, svg
 from mainspring.dashboard.looks.times import Times
 
 __all__ = ["Bar", "Load", "Stretch", "TrackContent", "axis", "load_track", "track"]
@@ -127,7 +127,7 @@ def axis(stretch: Stretch) -> Markup:
     if 0 <= stretch.now <= 100:
         parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))
         parts.append(Markup(f'<line class="now" x1="{place}" x2="{place}" y1="9" y2="28"/>'))
-    return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
+    return svg("chart", 28, "", parts)
 
 
 def load_track(stretch: Stretch, past: Sequence[Load], ahead: Sequence[Load], peak: str) -> Markup:
@@ -151,9 +151,7 @@ def load_track(stretch: Stretch, past: Sequence[Load], ahead: Sequence[Load], pe
         )
     parts.append(_now(stretch))
     words = f"Slots that were busy, and that coming fires keep busy; {peak}"
-    return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
-        LOAD_HEIGHT, words, Markup("").join(parts)
-    )
+    return svg("chart", LOAD_HEIGHT, words, parts)
 
 
 def _load(stretch: Stretch, load: Load, top: float, cls: str, words: str) -> Markup:
@@ -185,10 +183,7 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
     parts.append(_now(stretch))
-    # A group, not an image: it holds links.
-    return Markup('<svg class="chart" height="{}" role="group" aria-label="{}">{}</svg>').format(
-        TRACK_HEIGHT, label, Markup("").join(parts)
-    )
+    return svg("chart", TRACK_HEIGHT, label, parts, role="group")  # not an image: it holds links
 
 
 def _band(now: float, cls: str, text: str) -> list[Markup]:

@@ -18,7 +18,8 @@ from mainspring.core.showing.redaction import call_text, masked
 from mainspring.core.showing.searching import RunCount
 from mainspring.dashboard.looks.times import NO_TIME
 
-__all__ = ["arguments_text", "both_ends", "count_text", "cut_middle", "shown_arguments", "shown_value"]
+__all__ = ["argument_names", "arguments_text", "both_ends", "count_text", "cut_middle", "percent", "pretty"]
+__all__ += ["shown_arguments", "shown_value"]
 
 MOST_CHARS: Final = 4000
 """Characters of one value that a page shows."""
@@ -47,7 +48,7 @@ def shown_arguments(
     """Return arguments by name, or by number where the name is unknown, with the secrets hidden."""
     try:
         hidden_args, hidden_kwargs = masked(args, kwargs, func)
-        names = _names(func, len(hidden_args))
+        names = argument_names(func, len(hidden_args))
     except Exception as error:  # a user's own class may do anything
         return [("?", shown_value(f"cannot be shown: {type(error).__name__}"))]
     listed = [(name, shown_value(value)) for name, value in zip(names, hidden_args, strict=True)]
@@ -64,6 +65,11 @@ def count_text(count: RunCount) -> str:
     return f"{count.number:,}{'' if count.exact else '+'}" if count.number or count.exact else NO_TIME
 
 
+def percent(share: float) -> str:
+    """Return a share in per cent: `40 %`."""
+    return f"{share:.0%}".replace("%", " %")
+
+
 def both_ends(text: str, most: int = 60) -> Markup:
     """Return a name of which the browser cuts the middle if it has no room: names often differ at their ends."""
     text = cut_middle(text, most)
@@ -73,7 +79,8 @@ def both_ends(text: str, most: int = 60) -> Markup:
     return Markup(pair).format(text[:-END_CHARS], text[-END_CHARS:])
 
 
-def _names(func: Callable[..., Any] | None, number: int) -> list[str]:
+def argument_names(func: Callable[..., Any] | None, number: int) -> list[str]:
+    """Return the names of positional arguments, and numbers where they have none."""
     known = list(parameters_of(func))
     return [known[k] if k < len(known) else str(k) for k in range(number)]
 
@@ -88,7 +95,7 @@ def _kind(value: Any) -> str:
 
 def _text(value: Any, most: int) -> str:
     try:
-        text = _pretty(value) if isinstance(value, Mapping | list | tuple) and len(value) <= 1000 else repr(value)
+        text = pretty(value) if isinstance(value, Mapping | list | tuple) and len(value) <= 1000 else repr(value)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
@@ -96,10 +103,10 @@ def _text(value: Any, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}{_LEFT_OUT} ({len(text):,} characters)"
 
 
-def _pretty(value: Any) -> str:
-    """Return a container over several lines if one is not enough."""
+def pretty(value: Any, wide: int = 80) -> str:
+    """Return a value on one line, or a container that is wider than this over several."""
     line = repr(value)
-    if len(line) <= 80:
+    if len(line) <= wide or not isinstance(value, Mapping | list | tuple):
         return line
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=repr)

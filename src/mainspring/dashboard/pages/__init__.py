@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.dashboard.page import Page
-from mainspring.dashboard.pages import more, overview, queues, search
+from mainspring.dashboard.pages import more, overview, search
 from mainspring.dashboard.pages.fleet import api, broken, nodes, system
 from mainspring.dashboard.pages.schedules import form, job, jobs, timeline
-from mainspring.dashboard.pages.work import bulk, errors, flows, run, run_form, runs, tasks
+from mainspring.dashboard.pages.work import bulk, errors, flows, queues, run, run_form, runs, tasks
 
 __all__ = ["PAGES"]
 

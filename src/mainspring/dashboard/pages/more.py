@@ -6,4 +6,4 @@ from mainspring.dashboard.page import Page
 
 __all__ = ["PAGE"]
 
-PAGE = Page(path="/more", nav="more", title="More", template="more.html")
+PAGE = Page("/more", "more", "More", "more.html")

@@ -15,11 +15,20 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Run
 from mainspring.core.schedules.upcoming import LoadStep
 from mainspring.core.showing.failures import ErrorGroup
-from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history, usual_range
+from mainspring.dashboard.history import (
+    HOUR,
+    RANGES,
+    HistoryRange,
+    RunHistory,
+    deploys_within,
+    read_history,
+    usual_range,
+)
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.queues import QueueRow, queue_rows
+from mainspring.dashboard.pages.work.errors import failures_of
+from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
 from mainspring.dashboard.summary import HEALS_ITSELF
 
@@ -51,12 +60,7 @@ def read(view: View) -> dict[str, Any]:
     """Read which range is wanted; each region reads the rest."""
     name = view.choice("range", RANGES, "24h") if "range" in view.query else usual_range(view)
     table = view.choice("table", ("", "throughput", "ahead"), "")
-    return {
-        "table": table,
-        "range_name": name,
-        "range": RANGES[name],
-        "ranges": [(key, each.words) for key, each in RANGES.items()],
-    }
+    return {"table": table, "range_name": name, "range": RANGES[name]}
 
 
 # -- what needs a person -------------------------------------------------------------------------------------------
@@ -164,18 +168,17 @@ def throughput_chart(view: View, history: RunHistory, chosen: HistoryRange) -> M
     labels = clock_labels(times, history.steps[0].at, history.step, len(history.steps))
     for each, label in zip(history.steps, labels, strict=True):
         moment, end = times.local(each.at), times.local(each.at + history.step)
-        day = "%a " if chosen.seconds > 3600 else ""
+        day = "%a " if chosen.length > HOUR else ""
         tip = f"{moment.strftime(day + '%H:%M')} to {end:%H:%M}\n{each.succeeded:,} succeeded\n{each.failed:,} failed"
         steps.append(Step(each.succeeded, each.failed, tip, *label))
     words = f"Runs that ended in the last {chosen.words}: {history.succeeded:,} succeeded, {history.failed:,} failed"
-    return up_and_down(steps, words, deploys=_deploys(view, history, chosen))
+    return up_and_down(steps, words, deploys=_deploys(view, history))
 
 
-def _deploys(view: View, history: RunHistory, chosen: HistoryRange) -> list[Deploy]:
+def _deploys(view: View, history: RunHistory) -> list[Deploy]:
     start = history.steps[0].at
-    length = history.step * len(history.steps)
     marks = view.cached("marks", 5.0, lambda: view.app.marks(timedelta(days=31)))
-    found = [Deploy((to_us(mark.at) - start) / length, mark.text[:40]) for mark in reversed(marks)]
+    found = deploys_within(marks, start, start + history.step * len(history.steps))
     return [each for each in found if 0 <= each.at <= 1][-8:]
 
 
@@ -238,7 +241,7 @@ def queues(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """List the groups of errors of the last hour."""
-    page = view.cached("errors 1h", 5.0, lambda: view.app.errors(timedelta(hours=1)))
+    page = view.cached("errors 1h", 5.0, lambda: view.app.errors(HOUR))
     groups = sorted(page.groups, key=lambda group: -group.count)
     return {"groups": [(group, _bars(view, group)) for group in groups[:GROUPS_SHOWN]], "number": len(page.groups)}
 
@@ -246,16 +249,20 @@ def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def _bars(view: View, group: ErrorGroup) -> list[float]:
     counts = [0.0] * ERROR_BARS
     step = 3600 * SECOND // ERROR_BARS
-    known = sum(number for _, number in group.counted) >= len(group.times)
-    for moment, number in group.counted if known else [(moment, 1) for moment in group.times]:
+    for moment, number in failures_of(group):
         place = ERROR_BARS - 1 - (view.now - to_us(moment)) // step
         if 0 <= place < ERROR_BARS:
             counts[place] += number
     return counts
 
 
-def _regions() -> Mapping[str, Any]:
-    return {
+PAGE = Page(
+    path="/",
+    nav="overview",
+    title="Overview",
+    template="overview.html",
+    read=read,
+    regions={
         "todo": todo,
         "counters": counters,
         "throughput": throughput,
@@ -263,7 +270,5 @@ def _regions() -> Mapping[str, Any]:
         "ahead": ahead,
         "queues": queues,
         "errors": errors,
-    }
-
-
-PAGE = Page(path="/", nav="overview", title="Overview", template="overview.html", read=read, regions=_regions())
+    },
+)

@@ -71,9 +71,7 @@ def _jobs(view: View, low: str) -> list[SearchHit]:
 
 
 def _tasks(view: View, low: str) -> list[SearchHit]:
-    found = (
-        task.name for task in view.app.tasks if low in task.name.lower() and not task.name.startswith("mainspring:")
-    )
+    found = (task.name for task in view.tasks if low in task.name.lower())
     return [SearchHit(name, view.url("/runs", task=name), "code", "its runs") for name in islice(found, MOST_OF_A_KIND)]
 
 
@@ -85,4 +83,4 @@ def _queues(view: View, low: str) -> list[SearchHit]:
     ]
 
 
-PAGE = Page(path="/search", nav="", title="Search", template="search.html", read=read)
+PAGE = Page("/search", "", "Search", "search.html", read)

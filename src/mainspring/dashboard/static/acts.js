@@ -8,7 +8,6 @@ export const toast = (said) => {
   const text = document.createElement("span");
   text.textContent = said.text;
   made.append(document.getElementById(said.bad ? "toast-bad" : "toast-ok").content.cloneNode(true), text);
-  const root = document.body.dataset.root;
   if (said.link) {
     const link = document.createElement("a");
     link.href = said.link;
@@ -39,17 +38,25 @@ const send = async (url, body) => {
   }
 };
 
+// A part of a page: its answer, and what is in it.
+export const fetchPart = (url) => fetch(url, { headers: { "x-part": "1" } });
+export const nodesOf = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes;
+
 const ask = async (url, from) => {
-  const answer = await fetch(url, { headers: { "x-part": "1" } });
+  const answer = await fetchPart(url);
   if (answer.redirected || !answer.ok) { location.href = url; return; }
-  show(new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes, from);
+  show(await nodesOf(answer), from);
+};
+
+export const closeMenus = (except) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!except || !menu.contains(except)) menu.open = false;
 };
 
 // What asks takes the focus, and gives it back to what opened it.
 export const show = (nodes, from) => {
   const dialog = box();
   dialog.replaceChildren(...nodes);
-  for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+  closeMenus();
   const title = dialog.querySelector("h2");
   if (title) { title.id = "dialog-title"; dialog.setAttribute("aria-labelledby", "dialog-title"); }
   opener = from;
@@ -73,8 +80,8 @@ const foresee = (form) => {
   foreseen = setTimeout(async () => {
     const asked = new URLSearchParams();
     for (const name of ["kind", "when", "timezone", "exclude"]) asked.set(name, form.elements[name].value);
-    const answer = await fetch(`${place.dataset.preview}?${asked}`, { headers: { "x-part": "1" } });
-    if (answer.ok) place.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
+    const answer = await fetchPart(`${place.dataset.preview}?${asked}`);
+    if (answer.ok) place.replaceChildren(...await nodesOf(answer));
   }, 200);
 };
 
@@ -107,7 +114,7 @@ export const startActs = () => {
     if (said.bad) return;
     if (dialog) dialog.close();
     document.dispatchEvent(new Event("clear-chosen"));
-    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    closeMenus();
     if (said.go) location.href = document.body.dataset.root + said.go;
   });
   box().addEventListener("close", () => { opener?.isConnected && opener.focus(); opener = null; });

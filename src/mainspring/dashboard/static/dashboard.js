@@ -1,6 +1,6 @@
 // Everything works without this script; it adds what is live, keys, dialogs and tooltips.
 import { startLive, hold, isHeld } from "./live.js";
-import { startActs, toast } from "./acts.js";
+import { closeMenus, startActs, toast } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startTicks } from "./ticks.js";
 import { startChoosing } from "./choosing.js";
@@ -51,7 +51,7 @@ document.addEventListener("click", (event) => {
   if (at && doers[at.dataset.do]) doers[at.dataset.do]();
   const copy = event.target.closest("[data-copy]");
   if (copy) take(copy.dataset.copy, copy.querySelector("span"));
-  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  closeMenus(event.target);
 });
 
 // One tooltip for all charts; arrow keys walk the steps of a chart that has the focus.

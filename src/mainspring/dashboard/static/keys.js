@@ -1,4 +1,6 @@
 // Keys: pages, rows, search. Off in fields, and altogether if a person says so.
+import { fetchPart, nodesOf } from "./acts.js";
+
 const goes = { o: "/", j: "/jobs", t: "/timeline", r: "/runs", f: "/flows", q: "/queues", e: "/errors", n: "/nodes", s: "/system" };
 const OFF = "mainspring-keys-off";
 let led = "", last = null;
@@ -62,10 +64,9 @@ const palette = () => document.getElementById("palette");
 let asked = 0;
 const search = async (text) => {
   const mine = ++asked;
-  const answer = await fetch(`${document.body.dataset.root}/search?q=${encodeURIComponent(text)}`, { headers: { "x-part": "1" } });
+  const answer = await fetchPart(`${document.body.dataset.root}/search?q=${encodeURIComponent(text)}`);
   if (!answer.ok || mine !== asked) return;
-  const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-  palette().querySelector(".found").replaceChildren(...made.body.childNodes);
+  palette().querySelector(".found").replaceChildren(...await nodesOf(answer));
   choose(0);
 };
 const items = () => [...palette().querySelectorAll(".found li")];

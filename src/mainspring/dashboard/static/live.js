@@ -1,6 +1,5 @@
 // Regions follow the store: the server sends markup that changed, and it is patched in place.
 import { setNow, tick } from "./ticks.js";
-import { toast } from "./acts.js";
 
 const body = document.body;
 const stale = new Map(); // regions that changed while somebody used them

@@ -1,1 +1,1 @@
-"""How pages reach a browser: files with hashed names, sessions, the checks of every request, updates by themselves."""
+"""How pages reach a browser: files with hashed names, sessions, the checks of every request, live updates."""

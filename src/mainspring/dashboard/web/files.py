@@ -1,4 +1,4 @@
-"""The style sheet and the scripts: each under a name with its hash, so that browsers may keep it for ever."""
+"""The style sheet and the scripts. Each name holds a hash of the content, so browsers may keep the file for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates by themselves: each view is rendered at most once a second, for all who watch it, and sent if it changed."""
+"""Live updates: render each watched view at most once a second, and send what changed to all who watch it."""
 
 from __future__ import annotations
 

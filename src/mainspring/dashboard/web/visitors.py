@@ -1,4 +1,4 @@
-"""The visitors: sessions in cookies, the login and its limit, and what lasts for one page only."""
+"""The visitors: their sessions in cookies, the login and its limit, and a message for the next page only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from mainspring.dashboard.roles import Accounts, Identity, Role
 from mainspring.dashboard.web.sessions import SESSION_SECONDS, LoginLimit, Session, SessionKey
 
-__all__ = ["Visitors", "own_path"]
+__all__ = ["Visitors", "own_path", "root_of"]
 
 SESSION: Final = "mainspring_session"
 FLASH: Final = "mainspring_flash"
@@ -64,7 +64,7 @@ class Visitors:
 
     def check(self, request: Request, name: str, password: str) -> Identity | None:
         """Return who has this name and password; count a failure."""
-        whose = (f"address {request.client.host if request.client else ''}", f"account {name}")
+        whose = _whose(request, name)
         if self.accounts is None or self.limit.wait(*whose):
             return None
         found = self.accounts.check(name, password)
@@ -76,7 +76,7 @@ class Visitors:
 
     def waits(self, request: Request, name: str) -> float:
         """Return how many seconds have to pass before the next try to log in."""
-        return self.limit.wait(f"address {request.client.host if request.client else ''}", f"account {name}")
+        return self.limit.wait(*_whose(request, name))
 
     def is_token(self, request: Request, token: str) -> bool:
         """Return True if a form comes from a page that we gave to this browser."""
@@ -89,7 +89,7 @@ class Visitors:
             SESSION,
             self.sessions.write(session),
             max_age=SESSION_SECONDS,
-            path=_root(request) or "/",
+            path=root_of(request) or "/",
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -107,7 +107,7 @@ class Visitors:
     def remember(self, request: Request, response: Response, said: dict[str, Any]) -> None:
         """Keep a sentence for the next page."""
         text = self.sessions.sign(json.dumps(said))
-        path = _root(request) or "/"
+        path = root_of(request) or "/"
         response.set_cookie(FLASH, text, max_age=FLASH_SECONDS, path=path, httponly=True, samesite="strict")
 
     def remembered(self, request: Request) -> dict[str, Any] | None:
@@ -117,8 +117,13 @@ class Visitors:
 
     def forget(self, request: Request, response: Response) -> None:
         """Drop the sentence that was shown."""
-        response.delete_cookie(FLASH, path=_root(request) or "/")
+        response.delete_cookie(FLASH, path=root_of(request) or "/")
 
 
-def _root(request: Request) -> str:
+def _whose(request: Request, name: str) -> tuple[str, str]:
+    return f"address {request.client.host if request.client else ''}", f"account {name}"
+
+
+def root_of(request: Request) -> str:
+    """Return the path below which the dashboard is mounted; empty if it is not."""
     return str(request.scope.get("root_path", "")).rstrip("/")

@@ -15,4 +15,4 @@ def read(view: View) -> dict[str, Any]:
     return {"endpoints": ENDPOINTS, "base": ROOT}
 
 
-PAGE = Page(path="/api", nav="system", title="API", template="api.html", read=read)
+PAGE = Page("/api", "system", "API", "fleet/api.html", read)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.runs import remedy_of
 from mainspring.core.insight.wording import several
 from mainspring.core.showing.run_view import RunView
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View, there
 from mainspring.errors import ConflictingIdError
 from mainspring.jobstores.base import BrokenJob
 
@@ -63,10 +63,8 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _one(view: View) -> BrokenRecord:
-    found = next((record for record in _records(view) if record.id == view.params["id"]), None)
-    if found is None:
-        raise NoSuchThing("run", view.params["id"])
-    return found
+    name = view.params["id"]
+    return there(next((record for record in _records(view) if record.id == name), None), "run", name)
 
 
 def ask_restore(view: View) -> Question:
@@ -127,7 +125,7 @@ PAGE = Page(
     path="/broken",
     nav="system",
     title="Broken",
-    template="broken.html",
+    template="fleet/broken.html",
     read=read,
     regions={"groups": None},
     actions=(

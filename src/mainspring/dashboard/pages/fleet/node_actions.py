@@ -42,6 +42,11 @@ def _heard(view: View) -> str:
     return f"It hears of it within {view.app.lease / 3:.0f} s."
 
 
+def _ordered(view: View, node: NodeInfo, does: str, undo: str) -> Deed:
+    back = view.act(undo, id=order_name(node)).url
+    return Deed(f"{shown_name(node)} {does} as soon as it hears of it", undo=back)
+
+
 def ask_quiet(view: View) -> Question:
     """Ask before a node is made quiet."""
     nodes = _meant(view)
@@ -51,10 +56,9 @@ def ask_quiet(view: View) -> Question:
 
 def quiet(view: View, form: Mapping[str, str]) -> Deed:
     """Let a node take no more runs."""
-    nodes = _meant(view)
-    view.app.quiet_node(nodes[0].id)
-    undo = view.act("node.resume", id=order_name(nodes[0])).url
-    return Deed(f"{shown_name(nodes[0])} takes no more runs as soon as it hears of it", undo=undo)
+    node = _meant(view)[0]
+    view.app.quiet_node(node.id)
+    return _ordered(view, node, "takes no more runs", "node.resume")
 
 
 def ask_resume(view: View) -> Question:
@@ -66,10 +70,9 @@ def ask_resume(view: View) -> Question:
 
 def resume(view: View, form: Mapping[str, str]) -> Deed:
     """Let a quiet node go on."""
-    nodes = _meant(view)
-    view.app.resume_node(nodes[0].id)
-    undo = view.act("node.quiet", id=order_name(nodes[0])).url
-    return Deed(f"{shown_name(nodes[0])} goes on as soon as it hears of it", undo=undo)
+    node = _meant(view)[0]
+    view.app.resume_node(node.id)
+    return _ordered(view, node, "goes on", "node.quiet")
 
 
 def ask_stop(view: View) -> Question:

@@ -10,8 +10,7 @@ from mainspring.core.insight.wording import several
 from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.rows import RunLine, run_row
-from mainspring.dashboard.memo import remembered
-from mainspring.dashboard.page import NoSuchThing, Page, View
+from mainspring.dashboard.page import Page, View, there
 from mainspring.dashboard.pages.fleet.node_actions import ACTIONS
 from mainspring.jobstores.base import NodeInfo
 
@@ -78,7 +77,7 @@ def _usual(view: View) -> dict[str, float]:
         figures = view.app.task_figures() if view.keeps_history else []
         return {each.name: each.p95 for each in figures if each.p95 is not None}
 
-    return remembered(view.app, "nodes.usual", USUAL_SECONDS, read)
+    return view.cached("nodes.usual", USUAL_SECONDS, read)
 
 
 def _process(view: View, node: NodeInfo, found: dict[str, RunView], usual: dict[str, float], most: int) -> ProcessRow:
@@ -202,7 +201,7 @@ PAGE = Page(
     path="/nodes",
     nav="nodes",
     title="Nodes",
-    template="nodes.html",
+    template="fleet/nodes.html",
     read=read,
     regions={"state": state, "hosts": None, "lost": lost},
     actions=ACTIONS,
@@ -215,9 +214,8 @@ PAGE = Page(
 def read_one(view: View) -> dict[str, Any]:
     """Read one node."""
     name = view.params["id"]
-    node = next((each for each in view.nodes if name in (each.id, f"{each.host}:{each.pid}")), None)
-    if node is None:
-        raise NoSuchThing("node", name)
+    found = next((each for each in view.nodes if name in (each.id, f"{each.host}:{each.pid}")), None)
+    node = there(found, "node", name)
     (row,) = _processes(view, [node], 64)
     told = view.explain(node)
     recent = [
@@ -231,7 +229,7 @@ NODE_PAGE = Page(
     path="/nodes/{id:path}",
     nav="nodes",
     title="Node",
-    template="node.html",
+    template="fleet/node.html",
     read=read_one,
     regions={"orders": None, "state": None, "busy": None, "recent": None},
 )

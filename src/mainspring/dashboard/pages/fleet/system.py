@@ -14,9 +14,10 @@ from mainspring.app.insight.doctor import Diagnosis, Mark, diagnose
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.wording import listed, several, took
 from mainspring.core.instants import SECOND, from_us
-from mainspring.core.showing.redaction import masked, without_password
-from mainspring.dashboard.memo import remembered, remembered_soon
+from mainspring.core.showing.redaction import masked
+from mainspring.dashboard.memo import remembered_soon
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
+from mainspring.dashboard.summary import store_address
 
 __all__ = ["AUDIT_PAGE", "PAGE"]
 
@@ -71,10 +72,10 @@ def _first(number: int) -> str:
 def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Measure the store, and count what it has seen."""
     app = view.app
-    figures = remembered(app, "system.store", 10.0, app.store_figures)
-    counters = {**remembered(app, "system.counters", 2.0, app.counters), "aside": len(view.summary.broken_jobs)}
+    figures = view.cached("system.store", 10.0, app.store_figures)
+    counters = {**view.cached("system.counters", 2.0, app.counters), "aside": len(view.summary.broken_jobs)}
     return {
-        "where": without_password(app.url) if isinstance(app.url, str) else repr(app.url),
+        "where": store_address(app),
         "size": "" if figures.size is None else _bytes(figures.size),
         "latency": f"{figures.latency * 1000:.1f} ms" if figures.latency >= 0.0001 else "less than 0.1 ms",
         "counters": [(words, counters[name]) for name, words in _COUNTERS.items() if name in counters],
@@ -99,7 +100,7 @@ def settings(view: View, data: dict[str, Any]) -> dict[str, Any]:
         ("Requires", app.require or "nothing"),
         ("Key", "set: what is stored is signed" if app.codec.signed else "none: what is stored is not signed"),
         ("Queues", listed(app.declared_queues(), 12)),
-        ("Tasks", f"{sum(not task.name.startswith('mainspring:') for task in app.tasks)}"),
+        ("Tasks", str(len(view.tasks))),
         ("Declared jobs", f"{app.jobs.declared}"),
         ("mainspring", __version__),
         ("Python", platform.python_version()),
@@ -133,7 +134,7 @@ def _words(value: Any) -> str:
 def ask_mark(view: View) -> Question:
     """Ask what to mark."""
     text = "Charts show a line at this moment."
-    return Question("Mark this moment?", text, "Mark it", template="mark_fields.html", fields={"text": ""})
+    return Question("Mark this moment?", text, "Mark it", template="fields/mark.html", fields={"text": ""})
 
 
 def mark(view: View, form: Mapping[str, str]) -> Deed:
@@ -146,7 +147,7 @@ PAGE = Page(
     path="/system",
     nav="system",
     title="System",
-    template="system.html",
+    template="fleet/system.html",
     regions={"state": findings, "findings": findings, "store": store, "settings": settings, "acts": acts},
     actions=(Action("system.mark", "/system/mark", mark, ask_mark),),
 )
@@ -180,6 +181,4 @@ def _entry_at(cursor: str) -> AuditEntry | None:
     return AuditEntry(from_us(min(at, 2**52)), "", "", "", "", "", {}, act)
 
 
-AUDIT_PAGE = Page(
-    path="/system/audit", nav="system", title="Audit", template="audit.html", read=read_audit, regions={"entries": None}
-)
+AUDIT_PAGE = Page("/system/audit", "system", "Audit", "fleet/audit.html", read_audit, regions={"entries": None})

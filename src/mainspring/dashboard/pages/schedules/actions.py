@@ -9,7 +9,7 @@ from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
 from mainspring.core.quantities import read_seconds
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Question, View
+from mainspring.dashboard.page import Action, BadParameter, Deed, Question, View, there
 from mainspring.dashboard.roles import Role
 from mainspring.dashboard.schedule import job_board
 
@@ -19,10 +19,7 @@ __all__ = ["ACTIONS", "job_of", "read_past_moment"]
 def job_of(view: View) -> Job:
     """Return the job that an address names."""
     job_id = view.params["id"]
-    found = job_board(view).jobs.get(job_id)
-    if found is None:
-        raise NoSuchThing("job", job_id)
-    return found
+    return there(job_board(view).jobs.get(job_id), "job", job_id)
 
 
 def _due(view: View, job: Job) -> str:
@@ -128,7 +125,7 @@ def ask_remove(view: View) -> Question:
     declared = " The code declares it, so the next start adds it again." if job.declared is not None else ""
     text = f"It never fires again. {_due(view, job)}{declared} This cannot be undone."
     return Question(
-        f"Remove “{job.id}”?", text, "Remove it", job.id, template="fields_remove.html", fields={}, bad=True
+        f"Remove “{job.id}”?", text, "Remove it", job.id, template="fields/remove.html", fields={}, bad=True
     )
 
 
@@ -174,7 +171,7 @@ def ask_backfill(view: View) -> Question:
     fields = {"since": since, "until": until, "fires": fires[:20], "more": max(0, len(fires) - 20)}
     return Question(
         f"Backfill “{job.id}”?", text, f"Run {several(len(fires), 'fire')}" if fires else "", note=note,
-        template="fields_backfill.html", fields=fields,
+        template="fields/backfill.html", fields=fields,
     )  # fmt: skip
 
 

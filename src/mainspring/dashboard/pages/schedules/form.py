@@ -125,7 +125,6 @@ _EMPTY: Final = {
 
 
 def _question(view: View, title: str, button: str, given: dict[str, str], job: Job | None) -> Question:
-    tasks = sorted(task.name for task in view.app.tasks if not task.name.startswith("mainspring:"))
     note = ""
     if job is not None and job.declared is not None:
         note = "It is declared in code: a changed declaration resets it when the app starts."
@@ -134,14 +133,14 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
         "kinds": list(_KINDS.items()),
         "overlaps": list(_OVERLAPS.items()),
         "excluded": _excluded_words(job),
-        "tasks": tasks,
+        "tasks": sorted(task.name for task in view.tasks),
         "forecast": forecast(view, given, None if job is None else job.trigger.timezone),
         "job": job,
         "shown_arguments": "" if job is None else arguments_text(job.args, job.kwargs, None),
         "zone": str(view.app.timezone),
     }
     text = "A job calls a task on a schedule. Fields that you leave empty are as the task says."
-    return Question(title, text, button, note=note, template="fields_job.html", fields=fields)
+    return Question(title, text, button, note=note, template="fields/job.html", fields=fields)
 
 
 def _excluded_words(job: Job | None) -> str:
@@ -230,7 +229,7 @@ def add(view: View, form: Mapping[str, str]) -> Deed:
     if not task:
         raise BadParameter("say which task it calls")
     job = view.app.add_job(task, trigger, args, kwargs, form.get("id", "").strip() or None, **_options(form))
-    return Deed(f"{job.id} is added", view.of("job", job.id), go=view.of("job", job.id).removeprefix(view.root))
+    return Deed(f"{job.id} is added", view.of("job", job.id), go=view.path_of("job", job.id))
 
 
 def edit(view: View, form: Mapping[str, str]) -> Deed:
@@ -253,9 +252,9 @@ def edit(view: View, form: Mapping[str, str]) -> Deed:
     elif (exclude := read_exclude(form)) is not None:
         changes["exclude"] = exclude
     if not changes:
-        return Deed(f"{job.id} stays as it is", go=view.of("job", job.id).removeprefix(view.root))
+        return Deed(f"{job.id} stays as it is", go=view.path_of("job", job.id))
     view.app.modify_job(job.id, **changes)
-    return Deed(f"{job.id} is changed", go=view.of("job", job.id).removeprefix(view.root))
+    return Deed(f"{job.id} is changed", go=view.path_of("job", job.id))
 
 
 def _present(job: Job, name: str) -> Any:
@@ -273,6 +272,4 @@ ACTIONS = (
     Action("job.add", "/jobs/new", add, ask_add),
     Action("job.edit", "/jobs/{id:path}/edit", edit, ask_edit),
 )
-PAGE = Page(
-    path="/jobs/preview", nav="jobs", title="Preview", template="preview.html", read=read_preview, actions=ACTIONS
-)
+PAGE = Page("/jobs/preview", "jobs", "Preview", "parts/forecast.html", read_preview, actions=ACTIONS)

@@ -313,7 +313,7 @@ PAGE = Page(
     path="/jobs/{id:path}",
     nav="jobs",
     title="Job",
-    template="job.html",
+    template="schedules/job.html",
     read=read,
     regions={
         "top": None,

@@ -143,12 +143,4 @@ def table(view: View, data: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "unreadable": data["board"].unreadable}
 
 
-PAGE = Page(
-    path="/jobs",
-    nav="jobs",
-    title="Jobs",
-    template="jobs.html",
-    read=read,
-    regions={"table": table},
-    actions=ACTIONS,
-)
+PAGE = Page("/jobs", "jobs", "Jobs", "schedules/jobs.html", read, regions={"table": table}, actions=ACTIONS)

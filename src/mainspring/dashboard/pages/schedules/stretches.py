@@ -10,7 +10,7 @@ from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.quantities import read_seconds
 from mainspring.dashboard.page import BadParameter, View
 
-__all__ = ["RANGES", "ChosenStretch", "Zoom", "chosen_stretch", "zoom"]
+__all__ = ["RANGES", "ChosenStretch", "chosen_stretch", "zoom"]
 
 RANGES: Final = {"6h": (1, 5), "24h": (6, 18), "7d": (24, 144)}
 """Hours back and ahead."""
@@ -29,16 +29,6 @@ class ChosenStretch(NamedTuple):
     until: int
     span: str
     chosen: bool
-
-
-class Zoom(NamedTuple):
-    """The links around a timeline: each leads to another stretch."""
-
-    earlier: str
-    later: str
-    closer: str
-    wider: str
-    whole: str
 
 
 def chosen_stretch(view: View) -> ChosenStretch:
@@ -76,8 +66,8 @@ def _instant(view: View, name: str, text: str) -> int:
     return found
 
 
-def zoom(view: View, stretch: ChosenStretch) -> Zoom:
-    """Return the links to the stretches around one."""
+def zoom(view: View, stretch: ChosenStretch) -> dict[str, str]:
+    """Return the links around a timeline: each leads to another stretch."""
     length = stretch.until - stretch.since
     middle = (stretch.since + stretch.until) // 2
 
@@ -86,13 +76,13 @@ def zoom(view: View, stretch: ChosenStretch) -> Zoom:
 
     closer = max(SHORTEST_US, length // 2)
     wider = min(LONGEST_US, length * 2)
-    return Zoom(
-        link(stretch.since - length // 2, stretch.until - length // 2),
-        link(stretch.since + length // 2, stretch.until + length // 2),
-        link(middle - closer // 2, middle + closer // 2),
-        link(middle - wider // 2, middle + wider // 2),
-        view.change(**{"from": "", "to": ""}),
-    )
+    return {
+        "earlier": link(stretch.since - length // 2, stretch.until - length // 2),
+        "later": link(stretch.since + length // 2, stretch.until + length // 2),
+        "closer": link(middle - closer // 2, middle + closer // 2),
+        "wider": link(middle - wider // 2, middle + wider // 2),
+        "whole": view.change(**{"from": "", "to": ""}),
+    }
 
 
 def _text(view: View, at: int) -> str:

@@ -275,11 +275,8 @@ def _was_busy(view: View, stretch: Stretch) -> list[Load]:
 
 
 def _touched(view: View, stretch: Stretch) -> list[str]:
-    found = []
-    for job in job_board(view).jobs.values():
-        if _clock_words(job, _ahead(job, stretch, view.now))[0]:
-            found.append(job.id)
-    return found
+    jobs = job_board(view).jobs.values()
+    return [job.id for job in jobs if _clock_words(job, _ahead(job, stretch, view.now))[0]]
 
 
 def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int, fired: bool) -> str:
@@ -302,7 +299,7 @@ PAGE = Page(
     path="/timeline",
     nav="timeline",
     title="Timeline",
-    template="timeline.html",
+    template="schedules/timeline.html",
     read=read,
     regions={"state": state, "tracks": state},
     phone="range=6h",

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from mainspring.app.insight.bulk import VERBS, Bulk
 from mainspring.core.insight.wording import several
-from mainspring.core.quantities import read_seconds
 from mainspring.core.run import Status
 from mainspring.core.validation import check_queue
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View, there
+from mainspring.dashboard.pages.work.fields import read_delay
 from mainspring.errors import RunNotFound
 
 __all__ = ["ACTIONS", "PAGE"]
@@ -61,7 +61,7 @@ def ask(verb: str, view: View) -> Question:
     if not button:
         return Question(title, sentence, "")
     return Question(
-        title, sentence, button, typed, limit, "bulk_fields.html", {"verb": verb, **fields}, verb == "delete"
+        title, sentence, button, typed, limit, "fields/bulk.html", {"verb": verb, **fields}, verb == "delete"
     )
 
 
@@ -126,14 +126,8 @@ def do(verb: str, view: View, form: Mapping[str, str]) -> Deed:
 def _options(verb: str, form: Mapping[str, str]) -> dict[str, Any]:
     if verb == "move":
         return {"queue": check_queue(form.get("queue", "").strip())}
-    return {"at": timedelta(seconds=_seconds(form["at"]))} if verb == "retry" and form.get("at", "").strip() else {}
-
-
-def _seconds(text: str) -> float:
-    found = read_seconds(text.strip())
-    if found is None:
-        raise BadParameter(f"{text[:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
-    return found
+    at = read_delay(form, "at") if verb == "retry" else None
+    return {} if at is None else {"at": at}
 
 
 ACTIONS: Final = tuple(
@@ -146,10 +140,7 @@ ACTIONS: Final = tuple(
 
 
 def _bulk(view: View) -> Bulk:
-    found = view.app.bulk(view.params["id"])
-    if found is None:
-        raise NoSuchThing("page", f"/bulk/{view.params['id']}")
-    return found
+    return there(view.app.bulk(view.params["id"]), "page", f"/bulk/{view.params['id']}")
 
 
 def read(view: View) -> dict[str, Any]:
@@ -174,7 +165,7 @@ PAGE = Page(
     path="/bulk/{id}",
     nav="runs",
     title="Acting on many runs",
-    template="bulk.html",
+    template="work/bulk.html",
     read=read,
     regions={"progress": None},
     actions=(Action("bulk.stop", "/bulk/{id}/stop", stop, ask_stop, weight="undo"),),

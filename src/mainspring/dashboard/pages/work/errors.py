@@ -8,26 +8,20 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.showing.failures import ErrorGroup, ErrorPage, in_common
+from mainspring.core.showing.failures import ErrorGroup, in_common
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.showing.searching import function_of
 from mainspring.dashboard.filtering import text_of
-from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.history import RANGES, deploys_within
+from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RETRYABLE, run_row
 from mainspring.dashboard.looks.spreads import hanging
 from mainspring.dashboard.looks.tracebacks import trace_lines
-from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.page import Page, View
 
-__all__ = ["GROUP_PAGE", "PAGE"]
+__all__ = ["GROUP_PAGE", "PAGE", "failures_of"]
 
-RANGES: Final = {
-    "1h": timedelta(hours=1),
-    "24h": timedelta(days=1),
-    "7d": timedelta(days=7),
-    "30d": timedelta(days=30),
-}
 ORDERS: Final = ("newest", "most", "rising")
 ERRORS_SECONDS: Final = 3.0
 RUNS_LOOKED_AT: Final = 600
@@ -48,17 +42,14 @@ class GroupRow(NamedTuple):
     here: bool
 
 
-def _page(view: View, since: timedelta) -> ErrorPage:
-    return remembered(view.app, ("errors", since), ERRORS_SECONDS, lambda: view.app.errors(since, most=RUNS_LOOKED_AT))
-
-
 def read(view: View) -> dict[str, Any]:
     """Read the groups of the range, and choose one."""
     span = view.choice("since", RANGES, "24h")
     order = view.choice("order", ORDERS, "newest")
     wanted = view.text("q", most=200)
-    page = _page(view, RANGES[span])
-    begin = view.now - int(RANGES[span].total_seconds() * SECOND)
+    since = RANGES[span].length
+    page = view.cached(("errors", since), ERRORS_SECONDS, lambda: view.app.errors(since, most=RUNS_LOOKED_AT))
+    begin = view.now - int(since.total_seconds() * SECOND)
     key = view.params.get("key", "")
     rows = [_row(view, group, begin, key) for group in page.groups if _fits(group, wanted)]
     if order == "most":
@@ -89,10 +80,10 @@ def _fits(group: ErrorGroup, wanted: str) -> bool:
 
 
 def _row(view: View, group: ErrorGroup, begin: int, key: str) -> GroupRow:
-    bars = _spread(_failures(group), begin, view.now, BARS)
+    bars = _spread(failures_of(group), begin, view.now, BARS)
     tag, kind = "", ""
     first = to_us(group.oldest.at)
-    marks = remembered(view.app, "errors.marks", 10.0, lambda: view.app.marks(timedelta(days=30), limit=20))
+    marks = view.cached("errors.marks", 10.0, lambda: view.app.marks(timedelta(days=30), limit=20))
     last_mark = next((mark for mark in marks if to_us(mark.at) <= view.now), None)
     if last_mark is not None and first >= to_us(last_mark.at) > begin:
         tag, kind = f"new since {view.times.local(to_us(last_mark.at)):%H:%M}", "bad"
@@ -108,7 +99,7 @@ def _growth(bars: Sequence[int]) -> float:
     return sum(bars[-quarter:]) / before if before else 0.0
 
 
-def _failures(group: ErrorGroup) -> Sequence[tuple[datetime, int]]:
+def failures_of(group: ErrorGroup) -> Sequence[tuple[datetime, int]]:
     """Return when how many failed: by counters, unless the nodes have not handed over the newest yet."""
     if sum(number for _, number in group.counted) >= len(group.times):
         return group.counted
@@ -140,7 +131,7 @@ def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "chart": hanging(
             _steps(view, chosen.group, data["begin"]),
             f"{chosen.group.count:,} failures over time",
-            _deploys(view, data["begin"]),
+            deploys_within(view.app.marks(view.times.local(data["begin"]), limit=10), data["begin"], view.now),
         ),
         "trace": trace_lines(newest.traceback, newest.type, newest.message),
         "whole": newest.traceback[: 64 * 1024],
@@ -180,7 +171,7 @@ def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
 
 
 def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
-    counts = _spread(_failures(group), begin, view.now, CHART_BARS)
+    counts = _spread(failures_of(group), begin, view.now, CHART_BARS)
     width = (view.now - begin) / CHART_BARS
     steps = []
     for number, label in enumerate(clock_labels(view.times, begin, width, CHART_BARS)):
@@ -189,13 +180,6 @@ def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
     return steps
 
 
-def _deploys(view: View, begin: int) -> list[Deploy]:
-    marks = view.app.marks(view.times.local(begin), limit=10)
-    return [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)]
-
-
 _REGIONS: Final = {"groups": None, "group": group}
-PAGE = Page(path="/errors", nav="errors", title="Errors", template="errors.html", read=read, regions=_REGIONS)
-GROUP_PAGE = Page(
-    path="/errors/{key}", nav="errors", title="Errors", template="errors.html", read=read, regions=_REGIONS
-)
+PAGE = Page("/errors", "errors", "Errors", "work/errors.html", read, regions=_REGIONS)
+GROUP_PAGE = Page("/errors/{key}", "errors", "Errors", "work/errors.html", read, regions=_REGIONS)

@@ -13,7 +13,7 @@ from mainspring.core.run import FINAL, HELD_PREFIX, Status
 from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.graph import MOST_NODES, GraphNode, draw
 from mainspring.dashboard.looks.rows import CANCELLABLE, RETRYABLE, RunLine, run_row
-from mainspring.dashboard.looks.values import arguments_text, cut_middle
+from mainspring.dashboard.looks.values import arguments_text, cut_middle, percent
 from mainspring.dashboard.page import NoSuchThing, Page, View
 from mainspring.errors import RunNotFound
 
@@ -55,7 +55,7 @@ def read(view: View) -> dict[str, Any]:
     }
 
 
-PAGE = Page(path="/flows", nav="flows", title="Flows", template="flows.html", read=read, regions={"table": None})
+PAGE = Page("/flows", "flows", "Flows", "work/flows.html", read, regions={"table": None})
 
 
 # -- one flow ----------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def _word(view: View, row: StepRow, step: FlowStep) -> str:
     if row.kind in ("delayed", "retrying"):
         return f"in {took(max(0, row.line.run.record.run_at - view.now))}"
     if row.kind == "running" and row.line.progress is not None and row.line.progress.share is not None:
-        return f"{row.line.progress.share:.0%}".replace("%", " %")
+        return percent(row.line.progress.share)
     return usual if row.line.took is None else took(int(row.line.took * SECOND))
 
 
@@ -218,10 +218,5 @@ def _label(rows: Sequence[StepRow]) -> str:
 
 
 FLOW_PAGE = Page(
-    path="/flows/{id:path}",
-    nav="flows",
-    title="Flow",
-    template="flow.html",
-    read=read_one,
-    regions={"top": None, "graph": None, "steps": None},
+    "/flows/{id:path}", "flows", "Flow", "work/flow.html", read_one, regions={"top": None, "graph": None, "steps": None}
 )

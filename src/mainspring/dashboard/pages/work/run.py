@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -13,20 +12,19 @@ from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import Backoff, Policy, kind_name
-from mainspring.core.quantities import read_seconds
 from mainspring.core.run import FINAL, Status
 from mainspring.core.showing.failures import key_of, place_of
 from mainspring.core.showing.redaction import masked
 from mainspring.core.showing.run_view import RunError, RunView
 from mainspring.core.showing.searching import function_of
 from mainspring.core.validation import check_queue
+from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks.ribbon import legend, ribbon, running_seconds
 from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
 from mainspring.dashboard.looks.tracebacks import trace_lines
-from mainspring.dashboard.looks.values import arguments_text, shown_arguments
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
-from mainspring.dashboard.pages.work.errors import RANGES
-from mainspring.errors import RunNotFound
+from mainspring.dashboard.looks.values import arguments_text, percent, pretty, shown_arguments
+from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
+from mainspring.dashboard.pages.work.fields import read_delay, read_priority, run_of
 
 __all__ = ["PAGE"]
 
@@ -48,10 +46,7 @@ class LogLine(NamedTuple):
 
 
 def _found(view: View) -> RunView:
-    try:
-        return view.app.get(view.params["id"])
-    except RunNotFound:
-        raise NoSuchThing("run", view.params["id"]) from None
+    return run_of(view, view.params["id"])
 
 
 def read(view: View) -> dict[str, Any]:
@@ -75,7 +70,7 @@ def _group_url(view: View, run: RunView) -> str:
         return ""
     last = run.errors[-1]
     age = timedelta(microseconds=max(0, view.now - to_us(last.at)))
-    since = next((name for name, length in RANGES.items() if age < length), "30d")
+    since = next((name for name, each in RANGES.items() if age < each.length), "30d")
     return view.url(f"/errors/{key_of(last.type, place_of(last.traceback))}", since=since)
 
 
@@ -158,15 +153,9 @@ def values(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 def _pretty(value: Any) -> str:
     try:
-        line = repr(value)
+        return pretty(value, 100)
     except Exception as error:  # a user's own class may do anything
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-    if len(line) <= 100 or not isinstance(value, dict | list | tuple):
-        return line
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError):
-        return line
 
 
 def log(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -222,12 +211,8 @@ def _retries(found: Policy) -> str:
         return "none"
     if not isinstance(found.backoff, Backoff):
         return f"{found.retries}"
-    backoff = found.backoff
-    return (
-        f"{found.retries}, back-off {backoff.first:g} s, times {backoff.factor:g}, jitter {backoff.jitter:.0%}".replace(
-            "%", " %"
-        )
-    )
+    first, factor, jitter = found.backoff.first, found.backoff.factor, found.backoff.jitter
+    return f"{found.retries}, back-off {first:g} s, times {factor:g}, jitter {percent(jitter)}"
 
 
 # -- actions -------------------------------------------------------------------------------------------------------
@@ -246,7 +231,7 @@ def ask_retry(view: View) -> Question:
         f"Retry {_name(run)}?",
         text,
         "Retry it",
-        template="bulk_fields.html",
+        template="fields/bulk.html",
         fields={"verb": "retry", "match": "", "ids": ""},
     )
 
@@ -256,7 +241,7 @@ def retry(view: View, form: Mapping[str, str]) -> Deed:
     run = _found(view)
     if run.status not in RETRYABLE:
         raise BadParameter(_overtaken(view, run, "retry", "retried"))
-    view.app.retry(run.id, at=_later(form))
+    view.app.retry(run.id, at=read_delay(form, "at"))
     return Deed(f"{_name(run)} was sent back", link=view.of("run", run.id), undo=view.act("run.cancel", id=run.id).url)
 
 
@@ -268,16 +253,6 @@ def _overtaken(view: View, run: RunView, verb: str, done: str) -> str:
     if act is None:
         return f"{_name(run)} is {kind} by now, so it cannot be {done}"
     return f"{_name(run)} was already {done} by {act.by}, {view.times.text(to_us(act.at))}; it is {kind} now"
-
-
-def _later(form: Mapping[str, str]) -> timedelta | None:
-    text = form.get("at", "").strip()
-    if not text:
-        return None
-    seconds = read_seconds(text)
-    if seconds is None:
-        raise BadParameter(f"{text[:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
-    return timedelta(seconds=seconds)
 
 
 def ask_cancel(view: View) -> Question:
@@ -316,21 +291,19 @@ def ask_change(view: View) -> Question:
     run = _found(view)
     fields = {"queue": run.queue, "priority": run.priority}
     text = "It waits. Change what you like; what you leave stays as it is."
-    return Question(f"Change {_name(run)}?", text, "Change it", template="run_fields.html", fields=fields)
+    return Question(f"Change {_name(run)}?", text, "Change it", template="fields/run.html", fields=fields)
 
 
 def change(view: View, form: Mapping[str, str]) -> Deed:
     """Move, postpone or prioritize a waiting run."""
     run = _found(view)
-    queue, priority, at = form.get("queue", "").strip(), form.get("priority", "").strip(), _later(form)
-    if priority and not re.fullmatch(r"-?\d{1,3}", priority):
-        raise BadParameter(f"the priority {priority[:20]!r} is no number from -100 to 100")
+    queue, priority, at = form.get("queue", "").strip(), read_priority(form), read_delay(form, "at")
     done = []
     if queue and queue != run.queue:
         view.app.move(run.id, check_queue(queue))
         done.append(f"moved to {queue}")
-    if priority and int(priority) != run.priority:
-        view.app.prioritize(run.id, int(priority))
+    if priority is not None and priority != run.priority:
+        view.app.prioritize(run.id, priority)
         done.append(f"given priority {priority}")
     if at is not None:
         view.app.postpone(run.id, at)
@@ -343,7 +316,7 @@ PAGE = Page(
     path=_ID,
     nav="runs",
     title="Run",
-    template="run.html",
+    template="work/run.html",
     read=read,
     regions={
         "head": None,

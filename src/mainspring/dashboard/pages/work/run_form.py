@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mainspring.app.declaring.task import Task
-from mainspring.core.quantities import read_seconds, read_value
+from mainspring.core.quantities import read_value
 from mainspring.core.references import parameters_of
 from mainspring.core.showing.redaction import Secret, is_secret_name, masked
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.showing.searching import function_of
 from mainspring.core.validation import check_queue
-from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
-from mainspring.errors import RunNotFound, near
+from mainspring.dashboard.looks.values import argument_names
+from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
+from mainspring.dashboard.pages.work.fields import read_delay, read_priority, run_of
+from mainspring.errors import near
 
 __all__ = ["PAGE"]
 
@@ -42,8 +44,8 @@ class FormField(NamedTuple):
 def read(view: View) -> dict[str, Any]:
     """Read the task or the run that the form is about, and its parameters."""
     again, wanted = view.text("again", most=600), view.text("task", most=300)
-    run = _run(view, again) if again else None
-    names = sorted(task.name for task in view.app.tasks if not task.name.startswith("mainspring:"))[:MOST_TASKS]
+    run = run_of(view, again) if again else None
+    names = sorted(task.name for task in view.tasks)[:MOST_TASKS]
     task = _task(view, run.task if run is not None else wanted) if run is not None or wanted else None
     if run is None and wanted and task is None:
         raise BadParameter(f"this app has no task {wanted[:100]!r}{near(wanted, names)}")
@@ -61,13 +63,6 @@ def read(view: View) -> dict[str, Any]:
         "link": view.act("run.enqueue"),
         "title": "Run again" if run is not None else "Enqueue a task",
     }
-
-
-def _run(view: View, run_id: str) -> RunView:
-    try:
-        return view.app.get(run_id)
-    except RunNotFound:
-        raise NoSuchThing("run", run_id) from None
 
 
 def _task(view: View, name: str) -> Task[..., Any] | None:
@@ -103,9 +98,7 @@ _NOTHING: Final = object()
 
 def _arguments(run: RunView, func: Any) -> dict[str, Any]:
     args, kwargs = masked(run.args, run.kwargs, func)
-    names = list(parameters_of(func))
-    numbered = {names[number] if number < len(names) else str(number): value for number, value in enumerate(args)}
-    return {**numbered, **kwargs}
+    return {**dict(zip(argument_names(func, len(args)), args, strict=True)), **kwargs}
 
 
 def _kind(annotation: Any) -> str:
@@ -152,15 +145,11 @@ def enqueue(view: View, form: Mapping[str, str]) -> Deed:
         if task is None:
             raise BadParameter(f"this app has no task {form.get('task', '')[:100]!r}")
         handle = task.options(**options).enqueue(**_values(form))
-    return Deed(f"{handle.id} was enqueued", link=view.of("run", handle.id), go=_path(view, handle.id))
-
-
-def _path(view: View, run_id: str) -> str:
-    return view.of("run", run_id).removeprefix(view.root)
+    return Deed(f"{handle.id} was enqueued", link=view.of("run", handle.id), go=view.path_of("run", handle.id))
 
 
 def _again(view: View, run_id: str, form: Mapping[str, str], options: dict[str, Any]) -> Any:
-    run = _run(view, run_id)
+    run = run_of(view, run_id)
     func = function_of(view.app.runs, run)
     names = list(parameters_of(func))
     kept = {names[number]: value for number, value in enumerate(run.args) if number < len(names)} | dict(run.kwargs)
@@ -193,25 +182,20 @@ def _values(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _options(form: Mapping[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if form.get("queue", "").strip():
-        options["queue"] = check_queue(form["queue"].strip())
-    if form.get("delay", "").strip():
-        options["delay"] = read_seconds(form["delay"].strip())
-        if options["delay"] is None:
-            raise BadParameter(f"{form['delay'][:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
-    if form.get("priority", "").strip():
-        if not re.fullmatch(r"-?\d{1,3}", form["priority"].strip()):
-            raise BadParameter(f"the priority {form['priority'][:20]!r} is no number from -100 to 100")
-        options["priority"] = int(form["priority"])
-    return options
+    queue = form.get("queue", "").strip()
+    options = {
+        "queue": check_queue(queue) if queue else None,
+        "delay": read_delay(form, "delay"),
+        "priority": read_priority(form),
+    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
 PAGE = Page(
     path="/runs/new",
     nav="runs",
     title="Enqueue a task",
-    template="run_form.html",
+    template="work/run_form.html",
     read=read,
     actions=(Action("run.enqueue", "/runs/new/enqueue", enqueue, ask, weight="undo"),),
 )

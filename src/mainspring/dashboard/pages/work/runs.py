@@ -16,15 +16,16 @@ from mainspring.core.showing.filters import KEYS, STATUSES, FilterError
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.showing.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
-from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.history import deploys_within
+from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.looks.values import count_text
-from mainspring.dashboard.memo import remembered, remembered_soon
+from mainspring.dashboard.memo import remembered_soon
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.limits import gate_words
-from mainspring.dashboard.pages.queues import QueueRow, queue_rows
 from mainspring.dashboard.pages.work.bulk import ACTIONS
+from mainspring.dashboard.pages.work.limits import gate_words
+from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 
 __all__ = ["PAGE", "facets_of"]
 
@@ -44,16 +45,8 @@ STRETCHES: Final = (900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 """Seconds that a chart of runs may show, if no filter says since when."""
 MOST_SHARE: Final = 0.85
 FACETS: Final = (
-    "waiting",
-    "delayed",
-    "blocked",
-    "running",
-    "retrying",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "missed",
-    "broken",
+    *("waiting", "delayed", "blocked", "running", "retrying"),
+    *("succeeded", "failed", "cancelled", "missed", "broken"),
 )
 
 
@@ -76,16 +69,6 @@ class Culprit(NamedTuple):
     total: int
 
 
-class RunListing(NamedTuple):
-    """The runs of a page, the place after which the next begins, how many were looked through, and what is left."""
-
-    runs: list[RunView]
-    next: RunView | None
-    looked_through: int
-    more: bool
-    complete: bool
-
-
 def read(view: View) -> dict[str, Any]:
     """Read the page of runs that the URL asks for."""
     wanted = WantedRuns(view)
@@ -99,7 +82,7 @@ def read(view: View) -> dict[str, Any]:
             data["problem"] = str(error)
     if data["problem"]:
         data["status"] = 400
-    page: RunListing | None = data["page"]
+    page: SearchPage | None = data["page"]
     data["rows"] = [] if page is None else _rows(view, page.runs)
     data |= _paging(wanted, page, after is not None)
     data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms), "culprit": None}
@@ -113,7 +96,7 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
     found = []
     for key in sorted(wanted.terms)[:CONDITIONS_TRIED]:
         without = wanted.without(key)
-        count = remembered(view.app, ("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
+        count = view.cached(("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
         if count.number:
             found.append(
                 Culprit(key, ",".join(wanted.terms[key]), count_text(count), wanted.url(**{key: None}), count.number)
@@ -158,15 +141,14 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
     return f"{queue.info.running} of {queue.slots} slots are busy" if queue.state == "full" else ""
 
 
-def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> RunListing:
+def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> SearchPage:
     """Find a page; for a filter that has to look at each run, one pass serves the page, the chart and the counts."""
     if after is None and not filter_for(view.app.runs, wanted.without("status")).is_indexed():
         seen = _newest_matches(view, wanted.without("status"))
         mine = [run for run in seen.runs if _has_status(run, wanted, view.now)]
         rest = mine[size - 1] if len(mine) > size else seen.next
-        return RunListing(mine[:size], rest, seen.looked_through, len(mine) > size, seen.complete)
-    page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
-    return RunListing(page.runs, page.next, page.looked_through, page.more, page.complete)
+        return SearchPage(mine[:size], seen.looked_through, len(mine) > size, seen.complete, rest)
+    return view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
 
 
 def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
@@ -174,7 +156,7 @@ def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
     return not chosen or bool({str(run.status), kind_of(run, now)} & set(chosen))
 
 
-def _paging(wanted: WantedRuns, page: RunListing | None, later: bool) -> dict[str, Any]:
+def _paging(wanted: WantedRuns, page: SearchPage | None, later: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"newest": wanted.url() if later else "", "older": "", "further": ""}
     if page is not None and page.next is not None:
         found["older" if page.more else "further"] = wanted.url(after=cursor_of(page.next))
@@ -185,16 +167,14 @@ def _suggestions(view: View) -> list[str]:
     """Return what one may type next: the keys, and the values that are known here."""
 
     def read() -> list[str]:
-        tasks = sorted(
-            task.name.rpartition(":")[2] for task in view.app.tasks if not task.name.startswith("mainspring:")
-        )
+        tasks = sorted(task.name.rpartition(":")[2] for task in view.tasks)
         words = [f"{key}:" for key in KEYS] + [f"status:{each}" for each in STATUSES]
         words += [f"queue:{queue.name}" for queue in view.app.queues()][:50] + [f"task:{name}" for name in tasks][:100]
         words += sorted({f"arg.{name}:" for task in view.app.tasks for name in parameters_of(task.func)})[:100]
         words += [f"node:{host}*" for host in sorted({node.host for node in view.app.nodes()})][:20]
         return [*words, "since:15m", "since:1h", "since:1d", "took:>30s", "wait:>5m", "starts:>1"]
 
-    return remembered(view.app, "runs.suggestions", 30.0, read)
+    return view.cached("runs.suggestions", 30.0, read)
 
 
 # -- how many, and when --------------------------------------------------------------------------------------------
@@ -202,12 +182,9 @@ def _suggestions(view: View) -> list[str]:
 
 def _newest_matches(view: View, text: str) -> SearchPage:
     """Return the newest runs that match, of those that are looked through for a chart."""
-    filter_for(view.app.runs, text)  # a bad filter raises, whatever is remembered
-    indexed = filter_for(view.app.runs, text).is_indexed()
+    indexed = filter_for(view.app.runs, text).is_indexed()  # a bad filter raises, whatever is remembered
     most = RUNS_DRAWN if indexed else RUNS_SEARCHED
-    return remembered(
-        view.app, ("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most)
-    )
+    return view.cached(("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most))
 
 
 def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -272,10 +249,9 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     since = filter_for(view.app.runs, wanted.text).since
     begin = _beginning(runs, view.now) if since is None or not complete else to_us(since)
     shown = [run for run in runs if run.record.created_at >= begin]
-    marks = view.app.marks(view.times.local(begin))
     return {
         "steps": _steps(view, shown, begin),
-        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)],
+        "deploys": deploys_within(view.app.marks(view.times.local(begin)), begin, view.now),
         "spread": f"{'' if complete and len(shown) == len(runs) else 'The newest '}{len(shown):,} runs",
     }
 
@@ -307,7 +283,7 @@ PAGE = Page(
     path="/runs",
     nav="runs",
     title="Runs",
-    template="runs.html",
+    template="work/runs.html",
     read=read,
     regions={"histogram": histogram, "facets": facets, "table": None},
     actions=ACTIONS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.metrics import BUCKETS
@@ -11,20 +10,14 @@ from mainspring.core.insight.task_figures import TaskFigures
 from mainspring.core.insight.wording import took
 from mainspring.core.showing.redaction import parameters_text
 from mainspring.dashboard.filtering import text_of
+from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.rows import run_row
-from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.page import NoSuchThing, Page, View
 from mainspring.dashboard.schedule import job_board
 
 __all__ = ["PAGE", "TASK_PAGE"]
 
-RANGES: Final = {
-    "1h": timedelta(hours=1),
-    "24h": timedelta(days=1),
-    "7d": timedelta(days=7),
-    "30d": timedelta(days=30),
-}
 TASKS_SECONDS: Final = 5.0
 MOST_TASKS: Final = 100
 
@@ -40,8 +33,7 @@ class TaskRow(NamedTuple):
 
 def _figures(view: View) -> tuple[list[TaskFigures], str]:
     span = view.choice("since", RANGES, "24h")
-    figures = remembered(view.app, ("tasks", span), TASKS_SECONDS, lambda: view.app.task_figures(RANGES[span]))
-    return figures, span
+    return view.cached(("tasks", span), TASKS_SECONDS, lambda: view.app.task_figures(RANGES[span].length)), span
 
 
 def read(view: View) -> dict[str, Any]:
@@ -72,7 +64,7 @@ def _parted(name: str) -> tuple[str, str]:
     return f"{module}{colon}", rest
 
 
-PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="tasks.html", read=read, regions={"table": None})
+PAGE = Page("/tasks", "runs", "Tasks", "work/tasks.html", read, regions={"table": None})
 
 
 # -- one task --------------------------------------------------------------------------------------------------------
@@ -108,9 +100,9 @@ def _options(view: View, name: str) -> list[tuple[str, str]]:
         ("Queue", task.defaults.queue),
         ("Parameters", parameters_text(task.func)),
         ("Retries", str(policy.retries)),
+        ("Time-out", "none" if policy.timeout is None else view.times.seconds(policy.timeout)),
+        ("Kind", "coroutine" if task.is_async else "function"),
     ]
-    pairs.append(("Time-out", "none" if policy.timeout is None else view.times.seconds(policy.timeout)))
-    pairs.append(("Kind", "coroutine" if task.is_async else "function"))
     about = (inspect.getdoc(task.func) or "").partition("\n")[0]
     return [*pairs, ("About", about)] if about else pairs
 
@@ -130,10 +122,5 @@ def _histogram(found: TaskFigures | None) -> list[Step]:
 
 
 TASK_PAGE = Page(
-    path="/tasks/{name:path}",
-    nav="runs",
-    title="Task",
-    template="task.html",
-    read=read_one,
-    regions={"figures": None, "runs": None},
+    "/tasks/{name:path}", "runs", "Task", "work/task.html", read_one, regions={"figures": None, "runs": None}
 )

@@ -20,8 +20,8 @@ from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
 from mainspring.dashboard.page import Action, Deed, Page, Question, View
-from mainspring.dashboard.pages.limits import ACTIONS as LIMIT_ACTIONS
-from mainspring.dashboard.pages.limits import gate_rows, limit_of, oldest_searched, queue_of
+from mainspring.dashboard.pages.work.limits import ACTIONS as LIMIT_ACTIONS
+from mainspring.dashboard.pages.work.limits import gate_rows, limit_of, oldest_searched, queue_of
 from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
@@ -245,7 +245,7 @@ PAGE = Page(
     path="/queues",
     nav="queues",
     title="Queues",
-    template="queues.html",
+    template="work/queues.html",
     read=read,
     regions={"state": state, "table": None, "waits": waits},
     actions=(
@@ -293,10 +293,5 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 QUEUE_PAGE = Page(
-    path="/queues/{name:path}",
-    nav="queues",
-    title="Queue",
-    template="queue.html",
-    read=read_one,
-    regions={"state": None, "waiting": waiting},
+    "/queues/{name:path}", "queues", "Queue", "work/queue.html", read_one, regions={"state": None, "waiting": waiting}
 )

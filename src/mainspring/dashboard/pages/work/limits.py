@@ -115,7 +115,7 @@ def ask_queue(view: View) -> Question:
     text = f"{goes} on now. A lower limit stops none of them; it holds on all nodes together."
     fields = _fields(limit_of(queue), "Runs at once")
     return Question(
-        f"Limit the queue “{queue.name}”?", text, "Set the limit", template="fields_limit.html", fields=fields
+        f"Limit the queue “{queue.name}”?", text, "Set the limit", template="fields/limit.html", fields=fields
     )
 
 
@@ -132,7 +132,7 @@ def ask_key(view: View) -> Question:
     key = view.params["key"]
     text = "It holds for the whole key, whatever its task says. 0 lets none start; empty means what the task says."
     fields = _fields(None, "Runs at once")
-    return Question(f"Limit “{key}”?", text, "Set the limit", template="fields_limit.html", fields=fields)
+    return Question(f"Limit “{key}”?", text, "Set the limit", template="fields/limit.html", fields=fields)
 
 
 def set_key(view: View, form: Mapping[str, str]) -> Deed:
