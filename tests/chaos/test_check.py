@@ -88,6 +88,17 @@ def test_what_a_kill_explains_is_no_broken_promise() -> None:
     assert check(text, replace(RUN, attempt=2, token="t2")) == {}
 
 
+@pytest.mark.parametrize(("crash", "excused"), [("|K 5.5 v restart - - 2", True), ("|K 60 v restart - - 2", False)])
+def test_a_start_need_not_be_charged_if_a_crash_of_the_store_has_undone_its_claim(crash: str, excused: bool) -> None:
+    first = "C 3 w run1 1 t0|S 4 w run1 1 t0|X 5 w run1 1 t0"
+    second = "|C 8 v run1 1 t1|S 9 v run1 1 t1|X 10 v run1 1 t1|A 11 v run1 1 t1 succeeded"
+
+    wrong = check(f"{first}{crash}{second}", RUN)
+
+    assert ("I6  effects without a reason" not in wrong) is excused
+    assert ("I7  starts that were not charged" not in wrong) is excused
+
+
 def test_a_run_of_the_dead_that_is_claimable_too_late_is_seen() -> None:
     text = f"B 0 w worker|B 0 v worker|C 3 w run1 1 t1|K 6 w kill|R 16.1 v run1 1 t1{LATER}"
 
