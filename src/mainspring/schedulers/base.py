@@ -193,7 +193,7 @@ class BaseScheduler(SchedulerVerbs):
             self._closing.join()
 
     def _open(self) -> None:
-        """Start the executors and stores, and store the pending jobs; on an error, undo everything."""
+        """Start the executors and stores, and store the pending jobs; on an error, shut down all that were started."""
         opened: list[Callable[[], None]] = []
         try:
             for alias, store in self._jobstores.items():

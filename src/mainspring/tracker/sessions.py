@@ -56,7 +56,7 @@ def _async_kinds() -> tuple[type, ...]:
 
 
 def run(target: Any, step: Step[T]) -> T:
-    """Run a step in a new session, or in the given one; commit either."""
+    """Run a step, which commits its work, in a new session for an engine, or else in the given session."""
     if is_async(target):
         raise TypeError(
             f"{type(target).__name__} cannot be used here; in async code use `async with Tracker.start(...)`, "
