@@ -136,7 +136,7 @@ def _cell(text: str) -> Text:
 def _share(wanted: Mapping[str, int], height: int) -> dict[str, int]:
     """Share the lines of a screen among the sections, each with a title line; the runs get the rest.
 
-    A very low screen first omits the sections without a selection.
+    A very low screen shows only jobs and runs.
     """
     for most in (8, 5, 3, 2, 1):
         sizes = {section: min(number, most) for section, number in wanted.items() if section != "runs"}

@@ -168,7 +168,7 @@ def _set(field: str, read: Callable[[Any], Any] = lambda value: value) -> Callab
 
 
 KEYS: Final[dict[str, Callable[..., None]]] = {
-    # The broker precedes the name, because some brokers take the store's name from it.
+    # Brokers come before `name`, which also names the store of some of them.
     "orm": _set("url", "django://{}".format),
     "redis": _redis,
     "django_redis": _django_redis,
