@@ -136,7 +136,7 @@ class Builder:
         return Answer(status, self._whole("problem.html", view, data))
 
     def _bare_or_whole(self, key: ViewKey, status: int) -> View:
-        """Make the view of a page without content; keep its sidebar unless the store itself fails."""
+        """Make the view of a page without content; it has the sidebar for 400, 404 and 409 if the store answers."""
         if status in (400, 404, 409):
             with suppress(Exception):
                 return self._view(key, None, {})

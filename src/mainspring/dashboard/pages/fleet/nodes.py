@@ -167,7 +167,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Name the silent nodes, or say that all is well."""
+    """Report the silent nodes, else those with missing tasks or stuck threads; or say that all is well."""
     nodes: list[NodeInfo] = data["nodes"]
     odd = [node for node in nodes if node.state == "silent"] or [node for node in nodes if node.missing or node.stuck]
     codes = sorted({node.code for node in nodes if node.code})
@@ -187,7 +187,7 @@ def lost(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
-    """Explain the first unusual node, with its name in front; if more are silent, add their number."""
+    """Explain the first unusual node, with its name in front; if several are silent, give only their number."""
     node = odd[0]
     if node.state == "silent" and len(odd) > 1:
         silent = sum(each.state == "silent" for each in odd)

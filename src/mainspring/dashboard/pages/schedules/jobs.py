@@ -93,7 +93,7 @@ def _broken(view: View, wanted: str) -> dict[str, str]:
 
 
 def _matches(job: Job, health: JobHealth, wanted: str, drifts: dict[str, list[Difference]]) -> bool:
-    """Return True if each word of a filter occurs in the id, task or queue, or names a health, a zone or a queue."""
+    """Return True if the job fits each word: a `health:`, `drift:`, `zone:` or `queue:` term, or a part of a name."""
     for word in wanted.lower().split():
         key, colon, value = word.partition(":")
         if colon and key == "health":

@@ -95,7 +95,7 @@ def _usual(view: View) -> dict[str, float]:
 
 
 def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[int | None, set[str]]:
-    """Return the expected end of the flow, and the steps on the longest way there; None if a duration is unknown."""
+    """Return the flow's expected end, None if it has ended or a duration is unknown, and its longest way."""
     ends: dict[str, int] = {}
     steps_to: dict[str, int] = {}
     known = True
