@@ -52,7 +52,7 @@ _VERBS: Final = {
 
 
 class _Verbs(VerbGroup):
-    """Finds verbs without importing them all."""
+    """A group that finds verbs without importing all of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_VERBS)
@@ -78,7 +78,7 @@ class _Verbs(VerbGroup):
         except OSError as error:
             if error.errno not in OUTPUT_ERRORS:
                 raise
-            with suppress(OSError, ValueError):  # what is buffered would fail once more when Python ends
+            with suppress(OSError, ValueError):  # flushing the buffer would fail again when Python exits
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
 

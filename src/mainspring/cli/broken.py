@@ -84,7 +84,7 @@ def discard(app: Mainspring, ids: tuple[str, ...]) -> None:
 
 
 def _act(ids: tuple[str, ...], act: Callable[[str], bool], done: str) -> None:
-    """Act on each record; name those that failed, and end with an error if there are any."""
+    """Act on each record; name the failed ones, and exit with an error if there are any."""
     failed = False
     for record_id in ids:
         try:

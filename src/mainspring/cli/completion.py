@@ -26,5 +26,5 @@ def completion(shell: str) -> None:
     from mainspring.cli import main  # it imports this module when the verb is called
 
     kind = get_completion_class(shell)
-    assert kind is not None  # the choices are click's own shells
+    assert kind is not None  # the choices are click's shells
     click.echo(kind(main, {}, "mainspring", "_MAINSPRING_COMPLETE").source())

@@ -80,7 +80,7 @@ def _check_installed() -> None:
 
 
 def _add_user(users: Path | None, name: str, role: str) -> None:
-    """Write an account, or replace the one of that name."""
+    """Write an account, or replace the one with this name."""
     from mainspring.dashboard.roles import hash_password
 
     if users is None:

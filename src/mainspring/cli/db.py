@@ -1,4 +1,4 @@
-"""`mainspring db`: check the schema and the records of a store, migrate it, delete what is past its retention."""
+"""`mainspring db`: check the schema and the records of a store, migrate it, delete runs past their retention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["db"]
 
 PRUNED_AT_ONCE: Final = 1000
-"""Runs that are deleted by one step, so that nodes need not wait long for it."""
+"""The number of runs that one step deletes, so that nodes do not wait long for it."""
 
 
 @click.group(cls=VerbGroup)
@@ -61,7 +61,7 @@ def check(app: Mainspring, as_json: bool) -> None:
 
 
 def _examine(app: Mainspring) -> dict[str, Any]:
-    """Read the facts about a store, and what is wrong with it."""
+    """Read the facts about a store, and its faults."""
     mismatch = _mismatch(app)
     if mismatch:
         return _nothing() | {"problems": [mismatch]}
@@ -131,7 +131,7 @@ def prune(app: Mainspring, most: int | None) -> None:
 
 
 def _pruned(app: Mainspring, most: int | None) -> Iterator[int]:
-    """Delete what is past its retention, step by step; yield how many that are so far."""
+    """Delete runs past their retention, step by step; yield the number so far."""
     number = 0
     while most is None or number < most:
         limit = PRUNED_AT_ONCE if most is None else min(PRUNED_AT_ONCE, most - number)
@@ -143,7 +143,7 @@ def _pruned(app: Mainspring, most: int | None) -> Iterator[int]:
 
 
 def _with_counter(numbers: Iterator[int]) -> Iterator[int]:
-    """Pass numbers on under a moving bar, which only a terminal sees: how many there will be, nobody knows."""
+    """Pass numbers on under a moving bar, which only a terminal shows: the total is unknown."""
     if not sys.stderr.isatty():
         yield from numbers
         return

@@ -1,4 +1,4 @@
-"""`mainspring dev`: worker and scheduler in one process, which restarts when a file changes."""
+"""`mainspring dev`: a worker and scheduler in one process, which restarts when a file changes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["Files", "dev"]
 
 POLL_SECONDS: Final = 0.4
 LOOK_SECONDS: Final = 0.05
-"""The pause between looks at a process that is about to end."""
+"""The pause between two checks of an ending process, in seconds."""
 SETTLE_SECONDS: Final = 0.2
-"""Wait until nothing has changed for this long: an editor writes several files, or one in several steps."""
+"""Wait until nothing has changed for this long: an editor may write several files, or one in several steps."""
 STOP_SECONDS: Final = 10.0
-"""Give started runs this many seconds to end before the process is killed."""
+"""The seconds that started runs get to end before the process is killed."""
 SILENT_STOP_SECONDS: Final = 0.8
-"""Say that a stop waits for started runs if it takes longer than this."""
+"""Report that a stop waits for started runs if it takes longer than this."""
 MOST_FILES: Final = 5000
 _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"})
 
@@ -60,7 +60,7 @@ def dev(file: str | None, where: str | None, threads: int, no_reload: bool, dash
 
 
 def _work(target: str, threads: int, dashboard: bool) -> None:
-    """Schedule and work in this process until a signal comes."""
+    """Schedule and work in this process until a signal arrives."""
     import logging
 
     from mainspring.cluster.log_output import TextFormatter, has_colours
@@ -69,7 +69,7 @@ def _work(target: str, threads: int, dashboard: bool) -> None:
     handler.setFormatter(TextFormatter(coloured=has_colours(), brief=True))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     if "://" not in target:
-        load_app(target)  # what its schedules look like is said here, while other verbs keep it to themselves
+        load_app(target)  # this verb shows the linter's findings about schedules, which other verbs hide
     with opened(target, must_exist=False, needs_key=False) as app:
         server, line = beside(app) if dashboard else (None, "")
         if line:
@@ -91,7 +91,7 @@ def _folder(target: str) -> Path:
 
 
 class Files:
-    """The Python files below a folder, and when they changed."""
+    """The Python files below a folder, with their modification times."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -119,14 +119,14 @@ class Files:
             for name in names:
                 if name.endswith(".py") and len(found) < MOST_FILES:
                     path = os.path.join(folder, name)
-                    with suppress(OSError):  # it was removed meanwhile
+                    with suppress(OSError):  # it was removed in the meantime
                         stat = os.stat(path)
                         found[os.path.relpath(path, self.folder)] = stat.st_mtime_ns, stat.st_size
         return found
 
 
 class Reloader:
-    """Restarts a command whenever a file changes, until somebody stops it."""
+    """A loop that restarts a command after each file change until it is stopped."""
 
     def __init__(self, command: list[str], files: Files) -> None:
         self._command, self._files = command, files
@@ -156,7 +156,7 @@ class Reloader:
             _say(f"{_listed(changed)} changed; starting again")
 
     def _wait(self, process: subprocess.Popen[bytes] | None) -> list[str]:
-        """Wait for a change, for the process to end, or for a signal; return the files that changed."""
+        """Wait for a change, the end of the process, or a signal; return the changed files."""
         while not self._stopping and (process is None or process.poll() is None):
             time.sleep(POLL_SECONDS)
             changed = self._files.changed()
@@ -172,7 +172,7 @@ class Reloader:
         self._signals += 1
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """End a process; give its started runs some time to end, at most until a second signal."""
+        """End a process; give its started runs time to end, at most until a second signal."""
         if process.poll() is None:
             with suppress(OSError):
                 process.terminate()
@@ -184,7 +184,7 @@ class Reloader:
         return process.wait()
 
     def _ends_within(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
-        """Return whether a process ends in this time, and before a second signal."""
+        """Return True if a process ends within this time and before a second signal."""
         deadline = time.monotonic() + seconds
         while process.poll() is None:
             if self._signals > 1 or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""`mainspring nodes`: list the processes that work on a store; make them quiet, resume or stop them."""
+"""`mainspring nodes`: list the processes that work on a store; quiet, resume or stop them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _ordering(func: Any) -> Any:
 
 
 def _order(app: Mainspring, give: Callable[[str], list[str]], node: str) -> None:
-    """Give an order, and say who follows it when."""
+    """Give an order, and print which nodes follow it and when."""
     try:
         found = give(node)
     except NodeNotFound as error:

@@ -1,4 +1,4 @@
-"""`mainspring status`: queues, schedules, nodes and counts of a store."""
+"""`mainspring status`: show the queues, schedules, nodes and counts of a store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["gather", "show", "status"]
 
 JOBS_SHOWN: Final = 10
-"""Jobs that are listed, those that are due first."""
+"""The number of jobs to list, the first due ones first."""
 
 
 @click.command()
@@ -109,7 +109,7 @@ def show(found: dict[str, Any]) -> None:
     echo()
     missing = Counter(name for node in found["nodes"] for name in node["missing"])
     for name, number in sorted(missing.items()):
-        # repr spells control characters out
+        # repr spells out control characters
         echo(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
     ended = {word: number for word, number in found["counters"].items() if number and word != "jobs"}
     counts = ", ".join(f"{number} {word}" for word, number in sorted(ended.items()))

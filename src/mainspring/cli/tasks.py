@@ -1,4 +1,4 @@
-"""`mainspring tasks`: the tasks that an app knows."""
+"""`mainspring tasks`: show the tasks that an app knows."""
 
 from __future__ import annotations
 

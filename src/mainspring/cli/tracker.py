@@ -68,13 +68,13 @@ def _open(url: str) -> Engine:
 
     try:
         parsed = make_url(url)
-    except ArgumentError:  # what is no URL may still hold a password: it is not shown
+    except ArgumentError:  # even a malformed URL may contain a password, so do not show it
         raise click.ClickException("this is no database URL; write it as sqlite:///files.db") from None
     dialect = parsed.get_backend_name()
     parsed = parsed.set(drivername=with_driver(parsed.drivername))
     file = parsed.database if dialect == "sqlite" else None
     if file and not file.startswith((":memory:", "file:")) and not Path(file).exists():
-        raise click.ClickException(f"there is no file {file!r}")  # SQLite would make an empty one
+        raise click.ClickException(f"there is no file {file!r}")  # SQLite would create an empty one
     try:
         return create_engine(parsed)
     except ArgumentError:

@@ -1,4 +1,4 @@
-"""`mainspring worker`: a sentinel in the foreground, over worker processes."""
+"""`mainspring worker`: run a sentinel in the foreground, over worker processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("mainspring.cluster")
 
 
 def parse_queues(text: str | None) -> dict[str, int | None] | None:
-    """Read `mail,default:4`: queues, each with the most runs of it that one worker process executes at once."""
+    """Read `mail,default:4`: queues, each with the most of its runs that one worker process executes at once."""
     from mainspring.core.validation import check_queue
 
     if text is None:
@@ -104,10 +104,10 @@ def worker(
         raise CommandFailed("a URL has no code to execute; name the app", "mainspring worker MODULE:APP", USAGE)
     log_level = "warning" if quiet and log_level in ("debug", "info") else log_level
     set_up_logging(log_level, log_format)
-    load_app(app, include)  # so that an error in it is shown once, with the user's own frames
+    load_app(app, include)  # so that an error in it is shown once, with the user's frames
     try:
         settings = Settings(
-            app=app,  # as given: another module that holds the same app may lack the tasks of this one
+            app=app,  # as given: another module that holds the same app may lack this module's tasks
             include=include,
             queues=parse_queues(queues),
             processes=processes or 0,

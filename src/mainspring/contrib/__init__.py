@@ -1,1 +1,1 @@
-"""Small bridges to other software; each needs the extra with its name."""
+"""Small bridges to other software; each needs the extra of its name."""

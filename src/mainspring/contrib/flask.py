@@ -1,10 +1,10 @@
 """mainspring in a Flask app: `jobs = FlaskMainspring()`, then `jobs.init_app(flask_app)`. It needs the extra `flask`.
 
-Tasks run inside the app's context, so `current_app` and the extensions work. The settings are read from `app.config`:
+Tasks run inside the app's context, so `current_app` and the extensions work. `app.config` holds the settings:
 
-MAINSPRING_URL          the store; by default what the app was made with
+MAINSPRING_URL          the store; by default the URL that the app was made with
 MAINSPRING_SECRET_KEY   the signing key, or a list of keys
-MAINSPRING_DASHBOARD    the path under which the dashboard is mounted, "/jobs" for example; by default nowhere
+MAINSPRING_DASHBOARD    the path of the dashboard, "/jobs" for example; by default there is none
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME: Final = "mainspring"
 
 
 class FlaskMainspring(Mainspring):
-    """A Mainspring that takes its settings from a Flask app and executes tasks in its context."""
+    """A Mainspring that reads its settings from a Flask app and executes tasks in that app's context."""
 
     def __init__(
         self, url: str | JobStore | None = None, *, flask_app: flask.Flask | None = None, **options: Any
@@ -45,9 +45,9 @@ class FlaskMainspring(Mainspring):
             self.init_app(flask_app)
 
     def init_app(self, flask_app: flask.Flask, **dashboard: Any) -> None:
-        """Take the settings of a Flask app; the options are those of `app.wsgi()`, for the dashboard.
+        """Read the settings of a Flask app. `dashboard` holds the options of `app.wsgi()`.
 
-        With a factory that makes several apps, as tests do, tasks run in the one that was made last.
+        If a factory makes several apps, as tests do, tasks run in the latest one.
         """
         config, given = flask_app.config, self._options
         url, keys = config.get("MAINSPRING_URL"), config.get("MAINSPRING_SECRET_KEY")
@@ -70,7 +70,7 @@ class FlaskMainspring(Mainspring):
             self._mount(flask_app, str(path), dashboard)
 
     def _mount(self, flask_app: flask.Flask, path: str, options: dict[str, Any]) -> None:
-        from werkzeug.middleware.dispatcher import DispatcherMiddleware  # Flask brings it
+        from werkzeug.middleware.dispatcher import DispatcherMiddleware  # Flask depends on it
 
         mounted = DispatcherMiddleware(flask_app.wsgi_app, {"/" + path.strip("/"): self.wsgi(**options)})
         flask_app.wsgi_app = mounted  # type: ignore[method-assign]

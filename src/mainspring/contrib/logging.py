@@ -1,4 +1,4 @@
-"""Log records that name the run whose task wrote them: `handler.addFilter(RunContext())`."""
+"""Log records that name the run that wrote them: `handler.addFilter(RunContext())`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["RunContext"]
 
 
 class RunContext(logging.Filter):
-    """Gives every record `run_id`, `task`, `job_id`, `queue` and `attempt`; outside of a run they are None.
+    """A filter that adds `run_id`, `task`, `job_id`, `queue` and `attempt` to records; outside a run they are None.
 
-    It belongs on a handler: a filter of a logger does not see the records of the loggers below it.
+    Add it to a handler: a logger's filter does not see the records of its child loggers.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the attributes; let every record pass."""
-        if not hasattr(record, "run_id"):  # the records of `mainspring.runs` have them
+        """Add the attributes, and let every record pass."""
+        if not hasattr(record, "run_id"):  # records of `mainspring.runs` have the attributes already
             found = CURRENT.get()
             run = None if found is None else found[0]
             record.run_id = None if run is None else run.id

@@ -1,7 +1,7 @@
-"""Traces and metrics by OpenTelemetry: `instrument(app)`. It needs the extra `otel`; your program sets up an SDK.
+"""Traces and metrics with OpenTelemetry: `instrument(app)`. It needs the extra `otel`; your program sets up an SDK.
 
-The names follow the semantic conventions for messaging. An enqueue is a `create` span, whose context travels in the
-headers of the run; each execution is a `process` span, a child of it that also links to it.
+The names follow the semantic conventions for messaging. An enqueue is a `create` span, and the run's headers carry its
+context. Each execution is a `process` span: a child of the `create` span that also links to it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> None:
-    """Trace what an app enqueues and executes, and measure it; without providers, by those that are set globally."""
+    """Trace and measure the enqueues and executions of an app; the default providers are the global ones."""
     telemetry = _Telemetry(tracer_provider, meter_provider)
     app.on("pre_enqueue", telemetry.created)
     app.middleware(telemetry.process)
 
 
 class _Telemetry:
-    """Makes the spans and measures of one app."""
+    """The spans and measurements of one app."""
 
     def __init__(
         self, tracer_provider: trace.TracerProvider | None, meter_provider: metrics.MeterProvider | None
@@ -64,7 +64,7 @@ class _Telemetry:
         )
 
     def created(self, run: Run) -> None:
-        """Make the span of an enqueue, and put its context into the run."""
+        """Make the span of an enqueue, and store its context in the run's headers."""
         span = self._tracer.start_as_current_span(
             f"create {run.queue}", kind=trace.SpanKind.PRODUCER, attributes=_attributes(run, "create", "enqueue")
         )
@@ -73,7 +73,7 @@ class _Telemetry:
         self._sent.add(1, _labels(run, "enqueue"))
 
     def process(self, run: CurrentRun | None, call_next: Callable[[], Any]) -> Any:
-        """Execute a run inside a span; a coroutine function ends it when it has been awaited."""
+        """Execute a run inside a span; for a coroutine function, the span ends after the await."""
         if run is None:
             return call_next()
         if iscoroutinefunction_partial(call_next):
@@ -103,7 +103,7 @@ class _Telemetry:
                 try:
                     yield
                 except BaseException as error:
-                    if not isinstance(error, Retry | Cancel):  # these are requests of a task, not errors
+                    if not isinstance(error, Retry | Cancel):  # a task raises these as requests, not errors
                         labels["error.type"] = _note_error(span, error)
                     raise
         finally:

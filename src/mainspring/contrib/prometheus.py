@@ -1,7 +1,7 @@
-"""Numbers for Prometheus: the dashboard has them at `/metrics`, and `serve_metrics(app)` alone. Needs no package.
+"""Metrics for Prometheus: the dashboard serves them at `/metrics`, `serve_metrics(app)` serves them alone.
 
-They come from the store, so one process that serves them is enough for all nodes. Labels are statuses and queues only,
-so that their number has a bound.
+No package is needed. The metrics come from the store, so one process can serve them for all nodes. The only labels are
+statuses and queues, which limits the number of series.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["metrics_text", "serve_metrics"]
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_QUEUES: Final = 100
-"""Queues with a label of their own; the rest are summed up as `other`."""
+"""The number of queues with a label; the sum of the others is labelled `other`."""
 
 
 def metrics_text(app: Mainspring) -> str:
-    """Return the numbers of an app in Prometheus's text format."""
+    """Return the metrics of an app in Prometheus's text format."""
     now, queues, nodes, counters = app.store.beat(), app.queues(), app.nodes(), app.counters()
     ranked = sorted(queues, key=lambda queue: -(queue.waiting + queue.delayed + queue.running))
     named, rest = sorted(ranked[:MOST_QUEUES], key=lambda queue: queue.name), ranked[MOST_QUEUES:]
@@ -65,11 +65,11 @@ def metrics_text(app: Mainspring) -> str:
 
 
 def serve_metrics(app: Mainspring, port: int = 9464, host: str = "127.0.0.1") -> ThreadingHTTPServer:
-    """Serve the numbers of an app at `/metrics` from a thread of this process; `.shutdown()` ends it.
+    """Serve the metrics of an app at `/metrics` from a thread of this process; `.shutdown()` ends it.
 
-    With port 0 the system chooses one: `.server_port` has it. There is no login: serve it inside your network only.
+    With port 0 the system chooses a port: read `.server_port`. There is no login, so serve it only inside your network.
     """
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # most programs serve nothing
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # imported late: most programs serve nothing
 
     class MetricsHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -87,7 +87,7 @@ def serve_metrics(app: Mainspring, port: int = 9464, host: str = "127.0.0.1") ->
             return None
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: a scrape every few seconds is no news."""
+            """Log nothing: a scrape every few seconds is not news."""
 
     server = ThreadingHTTPServer((host, port), MetricsHandler)
     server.daemon_threads = True
@@ -96,7 +96,7 @@ def serve_metrics(app: Mainspring, port: int = 9464, host: str = "127.0.0.1") ->
 
 
 def _number(value: float) -> str:
-    """Write a number in full: six digits are too few for a counter."""
+    """Write a number with all digits: six are too few for a counter."""
     return f"{value:.0f}" if value == int(value) else f"{value:.6f}"
 
 

@@ -1,7 +1,7 @@
-"""Report errors of tasks to Sentry: install it with the extra `sentry`; an entry point finds it.
+"""Report task errors to Sentry. Install the extra `sentry`; an entry point loads this module.
 
-It reports to the client that your app has set up with `sentry_sdk.init(...)`; without one nothing is sent.
-`monitor_jobs(app)` also tells Sentry's cron monitors when jobs run, so that it notices one that does not.
+It reports to the client that your program sets up with `sentry_sdk.init(...)`, and sends nothing without one.
+`monitor_jobs(app)` also reports job runs to Sentry's cron monitors, so that Sentry notices a missing run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["monitor_jobs", "report"]
 
-if find_spec("sentry_sdk") is None:  # so that the entry point is left out; the import itself takes long
+if find_spec("sentry_sdk") is None:  # so that the entry point is skipped; importing the package itself is slow
     raise ModuleNotFoundError(f"sentry_sdk is not installed: {install_command('sentry')}", name="sentry_sdk")
 
 SLUG_CHARS: Final = 50
@@ -38,9 +38,9 @@ _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
 
 def report(error: BaseException, run: CurrentRun | None) -> bool:
-    """Send a task's exception to Sentry, with the run it comes from; return False if the program has not set it up."""
+    """Send a task's exception to Sentry, with its run; return False if the program has not set Sentry up."""
     if isinstance(error, Retry | Cancel):
-        return True  # Retry and Cancel are requests of a task, not errors
+        return True  # a task raises Retry and Cancel as requests, not errors
     sentry_sdk = _client()
     if sentry_sdk is None:
         return False
@@ -56,8 +56,8 @@ def report(error: BaseException, run: CurrentRun | None) -> bool:
 
 def _client() -> Any:
     """Return Sentry's module if the program has set it up, else None."""
-    found: Any = sys.modules.get("sentry_sdk")  # whoever set it up has imported it
-    if found is None or not found.get_client().dsn:  # without an address it sends nothing
+    found: Any = sys.modules.get("sentry_sdk")  # a program that has set it up has imported it
+    if found is None or not found.get_client().dsn:  # without an address, Sentry sends nothing
         return None
     _leave_out_reported()
     return found
@@ -65,15 +65,15 @@ def _client() -> Any:
 
 @cache
 def _leave_out_reported() -> None:
-    """Keep Sentry from making events of the log lines that repeat, with less detail, what `report` has sent."""
+    """Keep Sentry from turning log lines into events when `report` has sent the same error in more detail."""
     import_module("sentry_sdk.integrations.logging").ignore_logger("mainspring.runs.reported")
 
 
 def monitor_jobs(app: Mainspring, jobs: str | Iterable[str] = "*", **config: Any) -> None:
-    """Send a check-in to Sentry's cron monitors when a job (ids or patterns) starts and when it has ended.
+    """Send a check-in to Sentry's cron monitors when a job (ids or patterns) starts and when it ends.
 
-    A monitor is made of the job's trigger where Sentry can express it. `config` has more of its fields, such as
-    `checkin_margin` and `max_runtime`, both in minutes. A run that is tried again has not ended yet.
+    Sentry makes a monitor from the job's trigger if it can express it. `config` sets more of its fields, such as
+    `checkin_margin` and `max_runtime`, both in minutes. A run that will be retried has not ended yet.
     """
     monitors = _Monitors(app, [jobs] if isinstance(jobs, str) else list(jobs), config)
     app.on("pre_execute", monitors.started)
@@ -81,7 +81,7 @@ def monitor_jobs(app: Mainspring, jobs: str | Iterable[str] = "*", **config: Any
 
 
 class _Monitors:
-    """Tells Sentry of the runs of jobs."""
+    """A reporter of job runs to Sentry."""
 
     def __init__(self, app: Mainspring, patterns: list[str], config: dict[str, Any]) -> None:
         self._app, self._patterns, self._given = app, patterns, config
@@ -89,12 +89,12 @@ class _Monitors:
         self._lock = free_in_children(threading.Lock())
 
     def started(self, run: CurrentRun | None) -> None:
-        """Send that a run has started."""
+        """Report that a run has started."""
         if run is not None and self._wants(run.record) and run.attempt == 1:
             self._send(run.record, "in_progress")
 
     def ended(self, run: CurrentRun | None, value: Any, error: BaseException | None) -> None:
-        """Send how a run has ended, unless it is to be tried again."""
+        """Report how a run has ended, unless it will be retried."""
         if run is None or not self._wants(run.record):
             return
         record = run.record
@@ -111,18 +111,18 @@ class _Monitors:
             return
         sentry_sdk.crons.capture_checkin(
             monitor_slug=_slug(job_id),
-            check_in_id=uuid5(NAMESPACE_OID, run.id).hex,  # the same in each process that executes the run
+            check_in_id=uuid5(NAMESPACE_OID, run.id).hex,  # the same in every process that executes the run
             status=status,
             monitor_config=self._config(job_id),
         )
 
     def _config(self, job_id: str) -> dict[str, Any] | None:
-        """Return how Sentry makes the monitor of a job; None if its trigger cannot be said in Sentry's terms."""
+        """Return the configuration of a job's monitor; None if Sentry cannot express its trigger."""
         with self._lock:
             if job_id not in self._configs:
                 try:
                     schedule = _schedule(self._app.get_job(job_id).trigger)
-                except JobLookupError:  # removed meanwhile
+                except JobLookupError:  # removed in the meantime
                     schedule = None
                 self._configs[job_id] = None if schedule is None else {**schedule, **self._given}
             return self._configs[job_id]
@@ -142,7 +142,7 @@ def _schedule(trigger: BaseTrigger) -> dict[str, Any] | None:
         fields = {field.name: field for field in trigger.fields}
         plain = all(fields[name].is_default for name in ("year", "week")) and str(fields["second"]) == "0"
         words = [str(fields[name]) for name in ("minute", "hour", "day", "month", "day_of_week")]
-        # Weekday numbers mean other days to Sentry, and it knows no words such as "last fri".
+        # Weekday numbers mean different days to Sentry, and it does not accept names such as "last fri".
         if plain and not re.search(r"\d", words[4]) and not re.search(r"[a-z]", "".join(words[:3])):
             return {"schedule": {"type": "crontab", "value": " ".join(words)}, "timezone": str(trigger.timezone)}
     return None

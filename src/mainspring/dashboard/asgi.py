@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI app: routes from the page modules, answers to requests."""
+"""The dashboard as an ASGI app: routes from the page modules, and answers to requests."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = ["DashboardApp"]
 
 MOST_BODY_BYTES: Final = 1_000_000
 MOST_STREAMS: Final = 500
-"""Updates are sent to at most this many browsers; the others ask for them."""
+"""The most browsers to which updates are streamed; the others poll."""
 MOST_VIEWS: Final = 60
-"""Render at most this many different pages again and again for their watchers."""
+"""The most different pages to keep rendering for their watchers."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -45,9 +45,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class DashboardApp:
     """The dashboard of an app, for any ASGI server.
 
-    Without `accounts` or `identify` it answers only to this machine, and everybody may operate. `identify` gets the
-    ASGI scope and returns who asks as `(name, role)`, or None: use it behind a login of your own. `hosts` are the names
-    under which it is reached besides localhost. With `key`, all processes of a server know each other's sessions.
+    Without `accounts` or `identify`, it answers only to this machine, and every visitor may operate. `identify` gets
+    the ASGI scope and returns the visitor as `(name, role)`, or None: use it behind your own login. `hosts` are the
+    host names besides localhost. With `key`, all processes of a server recognize each other's sessions.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DashboardApp:
         starlette = Starlette(routes=self._routes(), lifespan=self._lifespan)
         starlette.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
         self.is_open = accounts is None and identify is None
-        """Whether nobody has to say who they are: then only this machine may reach it."""
+        """Whether visitors need no login: then only this machine may reach the dashboard."""
         self._asgi = Guard(starlette, [*LOOPBACK_HOSTS, *hosts], only_loopback=self.is_open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,15 +84,15 @@ class DashboardApp:
             self.close()
 
     def warm_up(self) -> None:
-        """Do before the first visit what is done once: open the store, compile the templates."""
+        """Do one-time work before the first visit: open the store, compile the templates."""
         self._builder.warm_up()
 
     def close(self) -> None:
-        """End the streams of updates; call it in the thread of the event loop."""
+        """End the streams of updates; call it in the event loop's thread."""
         self.hub.close()
 
     def _wait(self, timeout: float) -> bool:
-        """Wait until something changes in the store; return False if nothing has."""
+        """Wait until something changes in the store; return False if nothing does."""
         self._cursor, kinds = self.app.changes(self._cursor, timeout)
         self._builder.changed(kinds)
         return bool(kinds)
@@ -128,7 +128,7 @@ class DashboardApp:
         return ViewKey(here, role, self._visitors.zone(request), root)
 
     def _frame(self, request: Request, who: Identity | None) -> dict[str, Any]:
-        """Return what the frame of a page shows of the person who looks."""
+        """Return the frame's data about the visitor."""
         return {
             "who": who,
             "theme": self._visitors.theme(request),
@@ -138,7 +138,7 @@ class DashboardApp:
         }
 
     def _answer(self, request: Request, answer: Answer) -> Response:
-        """Send a page, with the token of this browser in its forms."""
+        """Send a page, with this browser's token in its forms."""
         known = self._visitors.session(request)
         session = known or self._visitors.sessions.begin()
         html = answer.html.replace(self._visitors.placeholder, self._visitors.sessions.token(session))
@@ -160,7 +160,7 @@ class DashboardApp:
     # -- pages -------------------------------------------------------------------------------------------------
 
     def _known(self, answer: Callable[[Request, Identity], Awaitable[Response]]) -> Endpoint:
-        """Let `answer` answer those who are known here; the others have to log in."""
+        """Let `answer` handle known visitors; send the others to the login."""
 
         async def answer_known(request: Request) -> Response:
             who = self._who(request)
@@ -198,7 +198,7 @@ class DashboardApp:
         return self._done(request, form, status, deed)
 
     def _done(self, request: Request, form: Mapping[str, str], status: int, deed: Deed) -> Response:
-        """Tell how an action ended: as JSON to our script, else on the page that comes next."""
+        """Report how an action ended: as JSON to our script, else on the next page."""
         said = {**deed._asdict(), "bad": status != 200}
         if request.headers.get("x-part") == "1":
             return JSONResponse(said, status)
@@ -265,7 +265,7 @@ class DashboardApp:
             yield "retry: 1000\n\n"
             async for state in self.hub.watch(key):
                 who = self._who(request)
-                if who is None or who.role != key.role:  # the role was changed, or the session is over
+                if who is None or who.role != key.role:  # the role has changed, or the session has ended
                     break
                 if state is None or state.is_older_than(page):
                     yield ": still here\n\n"
@@ -275,7 +275,7 @@ class DashboardApp:
             self._streams -= 1
 
     def _changes(self, request: Request, state: LiveState, known: dict[str, str]) -> dict[str, Any]:
-        """Return what has changed in a view since it was sent."""
+        """Return the changes in a view since it was last sent."""
         changed = {name: region for name, region in state.regions.items() if known.get(name) != region.hash}
         known |= {name: region.hash for name, region in changed.items()}
         session = self._visitors.session(request)
@@ -293,7 +293,7 @@ class DashboardApp:
         }
 
     async def _regions(self, request: Request) -> Response:
-        """Answer a browser that asks for updates instead of being told."""
+        """Answer a browser that polls for updates instead of streaming them."""
         who = self._who(request)
         if who is None:
             return PlainTextResponse("Log in first.\n", 401)
@@ -335,19 +335,19 @@ class DashboardApp:
 
 
 def _read_at(request: Request) -> int:
-    """Return the store's time when the page that asks for updates was read; 0 if it does not say so."""
+    """Return the store's time at which the polling page was read; 0 if the request does not say."""
     told = request.query_params.get("read_at", "")
     return int(told) if re.fullmatch(r"[0-9]{1,18}", told) else 0
 
 
 def _is_phone(request: Request) -> bool:
-    """Return True if the browser says that it is on a phone; our script knows other narrow screens."""
+    """Return True if the browser claims to be on a phone; our script detects other narrow screens."""
     headers = request.headers
     return headers.get("sec-ch-ua-mobile") == "?1" or "Mobi" in headers.get("user-agent", "")
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Read the fields of a form; the last of a name counts."""
+    """Read the fields of a form; if a name occurs twice, use the last."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -1,4 +1,4 @@
-"""Builds pages, questions and live regions, and carries out actions. Everything here blocks and runs in threads."""
+"""Build pages, questions and live regions, and carry out actions. Everything here blocks and runs in threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("mainspring.dashboard")
 
 MOST_PARAMETERS: Final = 100
 SHARED_SECONDS: Final = 1.0
-"""Requests for updates share a rendered page this long, and watched views what they read of queues and nodes."""
+"""The time for which polling requests share a rendered page, and watched views share facts about queues and nodes."""
 
 NAV: Final = (
     ("", (("overview", "Overview", "/", "g o"),)),
@@ -47,11 +47,11 @@ NAV: Final = (
     ),
     ("Fleet", (("nodes", "Nodes", "/nodes", "g n"), ("system", "System", "/system", "g s"))),
 )
-"""The sidebar: headings, and below each the pages with their keys."""
+"""The sidebar: headings, each with its pages and their keys."""
 
 
 class ViewKey(NamedTuple):
-    """What a rendered view depends on: the address below the root, the role, the zone, the root."""
+    """The inputs of a rendered view: the address below the root, the role, the zone, the root."""
 
     here: str
     role: Role
@@ -74,7 +74,7 @@ def _parameters(query: str) -> dict[str, list[str]]:
 
 
 class Builder:
-    """Makes markup out of the app's verbs."""
+    """A builder of markup from the app's verbs."""
 
     def __init__(self, app: Mainspring, env: str, placeholder: str) -> None:
         self.app, self._env, self._placeholder = app, env, placeholder
@@ -99,7 +99,7 @@ class Builder:
         bare: bool = False,
         facts: SharedFacts | None = None,
     ) -> View:
-        """Make a view; unless it is `bare`, this asks the store for the time and the summary."""
+        """Make a view; unless it is `bare`, ask the store for the time and the summary."""
         parts = urlsplit(key.here)
         now = int(time.time() * 1e6) if bare else self.app.store.beat()
         return View(
@@ -119,7 +119,7 @@ class Builder:
         )
 
     def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
-        """Build a page; if that fails, a page that says why."""
+        """Build a page; if that fails, build one that says why."""
         try:
             view = self._view(key, page, params)
             data = page.read(view)
@@ -129,14 +129,14 @@ class Builder:
             return self.problem(key, error, frame)
 
     def problem(self, key: ViewKey, error: Exception, frame: Mapping[str, Any]) -> Answer:
-        """Build the page that says what is wrong."""
+        """Build the page that explains an error."""
         status, title, told = self._told(error)
         view = self._bare_or_whole(key, status)
         data = {**frame, "title": title, "told": told, "http_status": status}
         return Answer(status, self._whole("problem.html", view, data))
 
     def _bare_or_whole(self, key: ViewKey, status: int) -> View:
-        """Make the view of a page without content: its sidebar stands unless the store is what fails."""
+        """Make the view of a page without content; it has the sidebar for 400, 404 and 409 if the store answers."""
         if status in (400, 404, 409):
             with suppress(Exception):
                 return self._view(key, None, {})
@@ -149,9 +149,9 @@ class Builder:
         if isinstance(error, NoSuchThing | JobLookupError | RunNotFound):
             name = error.name if isinstance(error, NoSuchThing) else str(error.args[0])
             return 404, "Not found", self._explain_missing(name, error)
-        if isinstance(error, OSError):  # StoreUnavailable is one
+        if isinstance(error, OSError):  # includes StoreUnavailable
             why = str(error).rstrip(".")
-            named = " does not answer" in why  # most drivers' errors say which store it is
+            named = " does not answer" in why  # most drivers' errors name the store
             sentence = f"{why}." if named else f"The store at {store_address(self.app)} does not answer: {why}."
             return 503, "The store does not answer", Explanation(kind="store", id="", state="down", sentence=sentence)
         if isinstance(error, HistoryNotKept):
@@ -182,21 +182,21 @@ class Builder:
     # -- live --------------------------------------------------------------------------------------------------
 
     def changed(self, kinds: Sequence[str]) -> None:
-        """Read anew what has changed, and what needs somebody unless only runs have changed."""
+        """Drop cached facts after a change; drop the summary, too, unless only runs have changed."""
         if kinds:
             self._facts_until = 0.0
         if set(kinds) - {"runs"}:
             self._summaries.forget()
 
     def _shared_facts(self) -> SharedFacts:
-        """Return what the watched views have read of the present state, which is at most a second old."""
+        """Return the facts that watched views share, which are at most a second old."""
         now = time.monotonic()
         if now >= self._facts_until:
             self._facts, self._facts_until = SharedFacts(), now + SHARED_SECONDS
         return self._facts
 
     def live(self, key: ViewKey) -> LiveState:
-        """Render the regions of a view that somebody watches."""
+        """Render the regions of a watched view."""
         try:
             page, params = self.find(urlsplit(key.here).path)
             facts = self._shared_facts()
@@ -209,12 +209,12 @@ class Builder:
             return LiveState({}, 0, self._told(error)[2].sentence)
 
     def warm_up(self) -> None:
-        """Compile the templates, and build the first page once: that opens the store."""
+        """Compile the templates, and build the first page once, which opens the store."""
         self._renderer.compile_all()
         self.live(ViewKey("/", Role.VIEW, "", ""))
 
     def shared(self, key: ViewKey) -> LiveState:
-        """Render the regions of a view, or return what was rendered for somebody else within a second."""
+        """Render the regions of a view, or return a rendering that is at most a second old."""
         return remembered(self.app, ("live", key), SHARED_SECONDS, lambda: self.live(key))
 
     def has(self, key: ViewKey) -> bool:
@@ -233,7 +233,7 @@ class Builder:
         raise NoSuchThing("page", path)
 
     def login(self, root: str, frame: Mapping[str, Any]) -> str:
-        """Build the page on which people log in."""
+        """Build the login page."""
         return self._renderer.part("login.html", root=root, csrf=self._placeholder, app_name=self.app.name, **frame)
 
     # -- actions -----------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Builder:
     def act(
         self, key: ViewKey, action: Action, params: Mapping[str, str], form: Mapping[str, str], who: Identity
     ) -> tuple[int, Deed]:
-        """Carry out an action in somebody's name; return the status and the sentence for the toast."""
+        """Carry out an action in a person's name; return the status and the sentence for the toast."""
         try:
             view = self._view(key, None, params)
             if action.weight == "type":

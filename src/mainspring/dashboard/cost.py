@@ -1,4 +1,4 @@
-"""What an answer costs: whoever asks for it pauses in proportion to that."""
+"""The cost of an answer: its readers pause in proportion to it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, TypeVar
 __all__ = ["timed"]
 
 STORE_SHARE: Final = 3.0
-"""An answer costs at most this many times the CPU time that is spent on it here: a store has its part."""
+"""The most that an answer costs, as a multiple of the CPU time spent here: the store does a share of the work."""
 
 T = TypeVar("T")
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Return what `call` returns, and the seconds that it cost, here and in the store."""
+    """Return the result of `call`, and its cost in seconds, here and in the store."""
     began, spent = time.monotonic(), time.thread_time()
     answer = call()
-    # Most of a long time is a wait for a core if little of it was spent here: that is no cost.
+    # If little CPU time was spent here, most of a long time was a wait for a core, which is not a cost.
     return answer, min(time.monotonic() - began, STORE_SHARE * (time.thread_time() - spent))

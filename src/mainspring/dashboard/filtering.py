@@ -1,4 +1,4 @@
-"""The filter of a page: from the parameters of a URL to the text that the app searches by, and back to links."""
+"""The filter of a page: turn URL parameters into the text that the app searches by, and back into links."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Token", "WantedRuns", "cursor_of", "run_at_cursor", "text_of"]
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _CURSOR: Final = re.compile(r"(\d{1,18})\.(.{1,600})", re.DOTALL)
 FIELD: Final = "q"
-"""The field in which people type a filter; its terms become parameters of their own."""
+"""The field in which people type a filter; each term becomes a separate parameter."""
 
 
 class Token(NamedTuple):
-    """One condition as the filter box shows it, and where a click on its cross leads."""
+    """One condition in the filter box, with the link of its cross."""
 
     key: str
     text: str
@@ -29,7 +29,7 @@ class Token(NamedTuple):
 
 
 class WantedRuns:
-    """The filter in a URL: one parameter for each key, a repeated one means "or", a minus in front means "not"."""
+    """The filter in a URL: one parameter per key; a repeated one means "or", a minus in front means "not"."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -44,7 +44,7 @@ class WantedRuns:
             self.problem = str(error)
 
     def _add(self, typed: str) -> None:
-        """Add the terms that a person has typed; words without a key are searched for."""
+        """Add the terms that a person typed; words without a key become a text search."""
         if typed.count('"') % 2:
             raise FilterError(f"a quote is not closed in {typed!r}")
         words = _WORD.findall(typed)
@@ -60,7 +60,7 @@ class WantedRuns:
 
     @property
     def text(self) -> str:
-        """The filter as the app and the command line read it."""
+        """The filter in the syntax of the app and the command line."""
         return text_of(self.terms)
 
     def without(self, *keys: str) -> str:
@@ -68,7 +68,7 @@ class WantedRuns:
         return text_of({key: values for key, values in self.terms.items() if key not in keys})
 
     def url(self, path: str = "/runs", /, **changes: str | None) -> str:
-        """Return the address of this filter with some keys changed; None drops a key, and pages begin anew."""
+        """Return the address of this filter with some keys changed, from the first page; None drops a key."""
         terms = {key: values for key, values in self.terms.items() if key not in changes}
         pairs = [(key, value) for key, values in terms.items() for value in values]
         pairs += [(key, value) for key, value in changes.items() if value]
@@ -100,12 +100,12 @@ def _is_key(name: str) -> bool:
 
 
 def cursor_of(run: RunView) -> str:
-    """Return the place of a run in lists, as URLs write it."""
+    """Return the position of a run in lists, for a URL."""
     return f"{run.record.created_at}.{run.id}"
 
 
 def run_at_cursor(cursor: str) -> RunView | None:
-    """Return the run after which a page begins, as far as stores need it."""
+    """Return the run after which a page begins, with the fields that stores need."""
     if not cursor:
         return None
     found = _CURSOR.fullmatch(cursor)

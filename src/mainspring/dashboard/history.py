@@ -1,4 +1,4 @@
-"""The past, for charts: how many runs succeeded and failed in each step, and when something was deployed."""
+"""The past, for charts: the successes and failures in each step, and the deploys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR: Final = timedelta(hours=1)
 
 
 class HistoryRange(NamedTuple):
-    """A range that a chart can show: its words, its length and its steps."""
+    """A range that a chart can show: its title, its length and its steps."""
 
     words: str
     length: timedelta
@@ -37,7 +37,7 @@ RANGES: Final = {
 
 
 class HistoryStep(NamedTuple):
-    """How many runs ended in one step."""
+    """The number of runs that ended in one step."""
 
     at: int
     succeeded: int
@@ -53,23 +53,23 @@ class RunHistory(NamedTuple):
 
     @property
     def succeeded(self) -> int:
-        """How many runs succeeded."""
+        """The number of successes."""
         return sum(step.succeeded for step in self.steps)
 
     @property
     def failed(self) -> int:
-        """How many runs failed."""
+        """The number of failures."""
         return sum(step.failed for step in self.steps)
 
     @property
     def began_lately(self) -> bool:
-        """Whether runs ended in the last hour, and none in the rest of the range."""
+        """Whether all runs of the range ended in its last hour, and there were some."""
         lately = self.last_hour.of("succeeded") + self.last_hour.of("failed")
         return 0 < self.succeeded + self.failed <= lately
 
 
 def usual_range(view: View) -> str:
-    """Return the range to show unless somebody chooses: a day; an hour while the first run has ended within it."""
+    """Return the default range: a day, or an hour if the first run ended within it."""
     if not view.keeps_history:
         return "24h"
     young = all(read_history(view, RANGES[name]).began_lately for name in ("24h", "30d"))
@@ -77,7 +77,7 @@ def usual_range(view: View) -> str:
 
 
 def read_history(view: View, chosen: HistoryRange) -> RunHistory:
-    """Count the runs that ended in a range; viewers share what was read."""
+    """Count the runs that ended in a range; viewers share the result."""
     return view.cached(f"history {chosen.words}", FRESH_SECONDS, lambda: _read(view, chosen))
 
 
@@ -93,5 +93,5 @@ def _read(view: View, chosen: HistoryRange) -> RunHistory:
 
 
 def deploys_within(marks: Sequence[TimeMark], begin: int, end: int) -> list[Deploy]:
-    """Return the marks for a chart from one instant to another, oldest first."""
+    """Return the marks for a chart between two instants, oldest first."""
     return [Deploy((to_us(mark.at) - begin) / (end - begin), mark.text[:40]) for mark in reversed(marks)]

@@ -1,4 +1,4 @@
-"""Answers that take long to compute: all who look share them for a moment, the longer the more they cost."""
+"""Shared answers that take long to compute: all visitors share an answer, for longer the more it cost."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["SharedFacts", "forget", "remembered", "remembered_soon"]
 COST_FACTOR: Final = 100.0
 """Keep an answer this many times as long as it cost, so that none takes more than a hundredth of a core."""
 MOST_SECONDS: Final = 60.0
-"""But not longer than this."""
+"""The longest time to keep an answer for its cost."""
 MOST_ANSWERS: Final = 200
 
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 0.08
-"""Wait this long for what is not the point of a page."""
+"""The seconds that a page waits for secondary content."""
 CLOSING_SECONDS: Final = 30.0
-"""An app that is closed waits this long for reads that go on: they would open its store again."""
+"""The seconds that a closing app waits for its current reads, which would open its store again."""
 
 _lock = free_in_children(threading.Lock())
 _readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
 _going: dict[tuple[int, int, Hashable], Future[Any]] = {}
-"""The reads that are under way, by app and answers."""
+"""The current reads, by app and answers."""
 _attended: WeakSet[Mainspring] = WeakSet()
-"""The apps that wait for their reads when they are closed."""
+"""The apps that wait for their reads when they close."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 
 class SharedFacts:
-    """What is read once for all regions of a view, or for all views that are rendered at about the same time."""
+    """Facts that all regions of a view share, or all views that are rendered at about the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reading one fact may need another
@@ -49,25 +49,25 @@ class SharedFacts:
         self._begun_at: int | None = None
 
     def begin(self, now: int) -> int:
-        """Return the store's time before anything was read; whoever is about to read says what time it is."""
+        """Return the store's time before the first read; `now` is the time of the caller's read."""
         with self._lock:
             self._begun_at = now if self._begun_at is None else min(now, self._begun_at)
             return self._begun_at
 
     def once(self, name: str, read: Callable[[], T]) -> T:
-        """Return what `read` said first; whoever asks meanwhile waits for it."""
+        """Return the first result of `read`; concurrent callers wait for it."""
         with self._lock:
             if name not in self._known:
                 self._known[name] = read()
             return cast("T", self._known[name])
 
     def __contains__(self, name: str) -> bool:
-        """Return True if this was read."""
+        """Return True if this fact was read."""
         return name in self._known
 
 
 def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[], T]) -> T:
-    """Return what `read` has said under this key lately, or ask it."""
+    """Return the recent answer under this key, or call `read`."""
     with _lock:
         known = _answers.setdefault(app, {})
         found = known.get(key)
@@ -86,9 +86,9 @@ def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[]
 def remembered_soon(
     app: Mainspring, key: Hashable, seconds: float, read: Callable[[], T], patience: float = PATIENCE_SECONDS
 ) -> T | None:
-    """Return what `read` says, or what it said before, or None: a page does not wait longer than `patience` for it.
+    """Return the answer of `read`, else the previous one, else None, after waiting at most `patience` seconds.
 
-    `read` goes on in a thread of its own, and the next who asks gets the answer.
+    `read` continues in another thread, and a later caller gets its answer.
     """
     with _lock:
         known = _answers.setdefault(app, {})
@@ -121,17 +121,17 @@ def _read_for(app: Mainspring, known: dict[Hashable, Any], key: Hashable, second
 
 
 def _finish_reads(app: int) -> None:
-    """Wait until nobody reads for an app, given by its `id`, which is taken as long as somebody does."""
+    """Wait for all reads of an app, given by its `id`; a read keeps the app alive, so the id stays unique."""
     with _lock:
         going = [future for (reader, _, _), future in _going.items() if reader == app]
     wait(going, CLOSING_SECONDS)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_going.clear)  # the threads that read are the parent's
+    os.register_at_fork(after_in_child=_going.clear)  # the reading threads exist only in the parent
 
 
 def forget(app: Mainspring) -> None:
-    """Ask anew next time: somebody has acted."""
+    """Drop an app's answers, because a person has acted."""
     with _lock:
         _answers.pop(app, None)

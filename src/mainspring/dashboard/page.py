@@ -1,4 +1,4 @@
-"""A page, what it is given, and the actions that it offers: the parts that every page module is made of."""
+"""The parts of every page module: a page, its view, and its actions."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ += ["address", "there"]
 T = TypeVar("T")
 
 MOST_CHARS: Final = 2000
-"""Characters that one parameter of a URL may have."""
+"""The most characters in one URL parameter."""
 _KIND_PATHS: Final = {"run": "/runs", "job": "/jobs", "queue": "/queues", "node": "/nodes", "flow": "/flows"}
 
 
 class BadParameter(ValueError):
-    """A parameter of the URL or a field of a form cannot be used; the text says which, and what would be right."""
+    """An unusable URL parameter or form field; the text names it, and says what would be right."""
 
 
 class NoSuchThing(LookupError):
-    """The page is about something that does not exist; `name` is what was asked for."""
+    """The subject of the page does not exist; `name` is the requested name."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(kind, name)
@@ -43,17 +43,17 @@ class NoSuchThing(LookupError):
 
 
 def there(found: T | None, kind: str, name: str) -> T:
-    """Return what was found, or raise NoSuchThing if that is nothing."""
+    """Return `found`, or raise NoSuchThing if it is None."""
     if found is None:
         raise NoSuchThing(kind, name)
     return found
 
 
 class Question(NamedTuple):
-    """The question that an action asks before it acts; without a `button` there is nothing to do, and it says so.
+    """The question that an action asks before it acts; without a `button`, it only says that there is nothing to do.
 
-    `typed` is a name to type, for what cannot be undone. `fields` are further inputs, made by the template `template`,
-    which gets them as `fields`.
+    `typed` is a name to type, for an action that cannot be undone. `fields` are further inputs, which the template
+    `template` renders.
     """
 
     title: str
@@ -68,13 +68,13 @@ class Question(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """The message of a toast: a sentence about what was done, a link to see it, and the action that undoes it."""
+    """The message of a toast: a sentence about the result, a link to it, and the action that undoes it."""
 
     text: str
     link: str = ""
     undo: str = ""
     go: str = ""
-    """The page to go to instead of back, because the subject of the action may be gone."""
+    """The page to go to instead of back, because the action's subject may be gone."""
 
 
 Reader = Callable[["View"], dict[str, Any]]
@@ -83,10 +83,10 @@ RegionReader = Callable[["View", dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Action:
-    """Something that changes the store: POST to its path does it, GET asks first.
+    """An action that changes the store: POST to its path carries it out, GET asks first.
 
-    `weight` is `undo` (done at once; the toast offers the way back), `ask` (a dialog with numbers) or `type` (a name
-    has to be typed).
+    `weight` is `undo` (done at once; the toast offers to undo it), `ask` (a dialog with numbers) or `type` (the visitor
+    must type a name).
     """
 
     name: str
@@ -99,10 +99,10 @@ class Action:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: `read` gives its data in one go, each region may read more; both run in a thread, since stores block.
+    """A page: `read` reads its shared data, each region may read more; both run in a thread, since stores block.
 
-    A region is a block of the template with the same name; the page calls `{{ region("name") }}` where it belongs. A
-    region that fails shows why, while the others stand. Regions are what changes live.
+    A region is a block of the template with the same name; the page places it with `{{ region("name") }}`. A region
+    that fails shows why, while the others stay. Only regions change live.
     """
 
     path: str
@@ -113,11 +113,11 @@ class Page:
     regions: Mapping[str, RegionReader | None] = field(default_factory=dict)
     actions: tuple[Action, ...] = ()
     phone: str = ""
-    """The parameters that the page opens with on a narrow screen, if its address has none."""
+    """The parameters with which the page opens on a narrow screen, if its address has none."""
 
 
 class ActionLink(NamedTuple):
-    """An action as a button of a page: where it goes, whether it asks first, and whether this person may."""
+    """An action as a button of a page: its address, whether it asks first, and whether this visitor may use it."""
 
     url: str
     asks: bool
@@ -126,7 +126,7 @@ class ActionLink(NamedTuple):
 
 
 def address(path: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a path with its parameters, if it has any."""
+    """Return a path with its parameters, if any."""
     asked = urlencode(pairs)
     return f"{path}?{asked}" if asked else path
 
@@ -137,9 +137,9 @@ def _given(params: Mapping[str, object]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One look at a page: the app, the parameters, the role and the zone. What is rendered depends on nothing else.
+    """One view of a page: the app, the parameters, the role and the zone. The rendering depends on nothing else.
 
-    Viewers with the same role and zone share what is rendered, so a page never shows who looks at it.
+    Viewers with the same role and zone share a rendering, so a page never shows who looks at it.
     """
 
     app: Mainspring
@@ -157,15 +157,15 @@ class View:
     facts: SharedFacts = field(default_factory=SharedFacts)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned first: the regions of a view share it, and the views that are watched.
+        """Return the first result of `make`, which the regions of a view and the watched views share.
 
-        Like what is `cached`, it must depend on the app alone.
+        As with `cached`, it must depend on the app alone.
         """
         return self.facts.once(name, make)
 
     @property
     def keeps_history(self) -> bool:
-        """Whether the store knows what people did and what was counted; without that, a page shows no such number."""
+        """Whether the store keeps acts and counters; without them, a page omits their numbers."""
         return self.app.store.keeps_history
 
     @property
@@ -179,15 +179,15 @@ class View:
         return [task for task in self.app.tasks if not task.name.startswith("mainspring:")]
 
     def explain(self, subject: Any, **known: Any) -> Explanation:
-        """Explain something; `known` are fields of `KnownFacts` that the page has read already."""
+        """Explain a subject; `known` holds fields of `KnownFacts` that the page has read already."""
         if "nodes" in self.facts:
             known["nodes"] = self.nodes
         return self.app.insight.explain_with(KnownFacts(self.now, **known), subject)
 
     def cached(self, name: Hashable, seconds: float, make: Callable[[], T]) -> T:
-        """Return what `make` returns, or what it returned to somebody else in the last seconds.
+        """Return the result of `make`, or one that another view got in the last `seconds`.
 
-        What is kept must depend on the app alone: not on the role, the zone or the parameters of this view.
+        The result must depend on the app alone: not on the role, the zone or the parameters of this view.
         """
         return remembered(self.app, name, seconds, make)
 
@@ -198,7 +198,7 @@ class View:
 
     @property
     def nav(self) -> str:
-        """The page of the sidebar to which this view belongs; a question belongs where its path begins."""
+        """The sidebar entry of this view; a question belongs to the entry of its path's first part."""
         return self.page.nav if self.page is not None else self.path.split("/")[1]
 
     # -- parameters --------------------------------------------------------------------------------------------
@@ -215,14 +215,14 @@ class View:
         return given[0].strip()
 
     def choice(self, name: str, choices: Mapping[str, Any] | tuple[str, ...], default: str) -> str:
-        """Return a parameter that is one of several words."""
+        """Return a parameter that must be one of several words."""
         found = self.text(name, default)
         if found not in choices:
             raise BadParameter(f"{name}={found[:50]!r} is unknown; it can be {', '.join(choices)}")
         return found
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a parameter that is a whole number within bounds."""
+        """Return a parameter that must be a whole number within bounds."""
         found = self.text(name, str(default), 20)
         if not re.fullmatch(r"\d{1,9}", found) or not least <= int(found) <= most:
             raise BadParameter(f"{name}={found!r} is no number from {least:,} to {most:,}")
@@ -236,7 +236,7 @@ class View:
         return address(self.path, sorted((name, value) for name, values in self.query.items() for value in values))
 
     def url(self, path: str, **params: object) -> str:
-        """Return the address of a path below the root, with parameters; those that are empty are left out."""
+        """Return the address of a path below the root, with its non-empty parameters."""
         return address(self.root + path, _given(params))
 
     def of(self, kind: str, name: str, rest: str = "") -> str:
@@ -248,7 +248,7 @@ class View:
         return f"{_KIND_PATHS[kind]}/{quote(name, safe='')}"
 
     def change(self, **params: object) -> str:
-        """Return the address of this view with other parameters, from page one; an empty one drops a parameter."""
+        """Return the address of this view with other parameters, from the first page; an empty value drops one."""
         asked = {name: values for name, values in self.query.items() if name not in params and name != "after"}
         pairs = [(name, value) for name, values in asked.items() for value in values] + _given(params)
         return address(self.root + self.path, sorted(pairs))

@@ -1,4 +1,4 @@
-"""The runs that come into each queue and leave it, by the minute, and how long they wait there: from the counters."""
+"""The runs that enter and leave each queue per minute, and their waits, from the counters."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["RANGES", "QueueRate", "queue_rates", "rate_text", "waits_of"]
 
 MINUTES: Final = 60
 SHORT_MINUTES: Final = 5
-"""Predict how soon a queue will be empty from this many minutes."""
+"""The number of minutes from which to predict when a queue will be empty."""
 GROWING_MINUTES: Final = 10
 GROWING_RUNS: Final = 3
-"""A queue grows if this many more runs came than left."""
+"""A queue grows if at least this many more runs came than left."""
 FRESH_SECONDS: Final = 2.0
 RANGES: Final = {"1h": (timedelta(hours=1), 12), "24h": (timedelta(days=1), 96), "7d": (timedelta(days=7), 84)}
-"""How far back, and in how many steps."""
+"""The length of each range, and its number of steps."""
 LEFT: Final = ("succeeded", "failed", "cancelled", "missed")
 
 
 class QueueRate(NamedTuple):
-    """The last hour of a queue, minute by minute, and its rates per minute in the last five minutes."""
+    """The last hour of a queue, minute by minute, and its rates in the last five minutes."""
 
     ins: tuple[int, ...] = (0,) * MINUTES
     outs: tuple[int, ...] = (0,) * MINUTES
@@ -36,13 +36,13 @@ class QueueRate(NamedTuple):
 
     @property
     def per_minute(self) -> tuple[float, float]:
-        """How many runs came and left per minute lately; the present minute is not over and does not count."""
+        """The runs that recently came and left per minute, without the current, incomplete minute."""
         over = slice(-SHORT_MINUTES - 1, -1)
         return sum(self.ins[over]) / SHORT_MINUTES, sum(self.outs[over]) / SHORT_MINUTES
 
     @property
     def is_growing(self) -> bool:
-        """Whether more came than left for ten minutes, and runs wait longer than before."""
+        """Whether more runs came than left in ten minutes, and runs wait longer than before."""
         more = sum(self.ins[-GROWING_MINUTES - 1 : -1]) - sum(self.outs[-GROWING_MINUTES - 1 : -1])
         return more >= GROWING_RUNS and self.waits_longer
 
@@ -57,7 +57,7 @@ class QueueRate(NamedTuple):
 
 
 def queue_rates(view: View) -> Mapping[str, QueueRate]:
-    """Return the rates of all queues that were in use in the last hour; none if the store does not count."""
+    """Return the rates of all queues used in the last hour; none if the store keeps no counters."""
     if not view.keeps_history:
         return {}
     return view.cached("queue rates", FRESH_SECONDS, lambda: _read(view))
@@ -77,12 +77,12 @@ def _rate(line: Sequence[Counts]) -> QueueRate:
 
 
 def rate_text(rate: float) -> str:
-    """Return a rate per minute."""
+    """Return a rate per minute as text."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" if rate else "0"
 
 
 def waits_of(view: View, chosen: str) -> MetricSeries:
-    """Return what was counted by queue over a range."""
+    """Return the counters by queue over a range."""
     length, steps = RANGES[chosen]
     return view.cached(
         f"waits {chosen}", FRESH_SECONDS, lambda: view.app.metrics(length, step=length / steps, by="queue")

@@ -1,4 +1,4 @@
-"""Pages from templates: the environment, whole pages, and the regions of a page one by one."""
+"""Render pages from templates: the environment, whole pages, and single regions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mainspring.errors import HistoryNotKept, StoreUnavailable
 __all__ = ["RenderedRegion", "Renderer"]
 
 _TICKING: Final = re.compile(r"(<time [^>]*data-tick[^>]*>)[^<]*")
-"""Leave out the parts that the browser keeps up to date itself: they must not make a region look changed."""
+"""The parts that the browser updates itself: they must not make a region look changed."""
 
 _CLAUSE: Final = re.compile(r".{2,90}?[.:;](?=\s)", re.DOTALL)
 
@@ -34,7 +34,7 @@ log = logging.getLogger("mainspring.dashboard")
 
 
 def first_bold(sentence: str) -> Markup:
-    """Return a text with its first clause in bold: how it stands comes before why."""
+    """Return a text with its first clause in bold: the state comes before the reason."""
     found = _CLAUSE.match(sentence)
     if found is None:
         return Markup("<b>{}</b>").format(sentence)
@@ -47,19 +47,19 @@ def short_type(name: str) -> str:
 
 
 class RenderedRegion(NamedTuple):
-    """A region's markup, and a hash that changes only if something but the passing of time did."""
+    """A region's markup, and a hash that ignores the mere passing of time."""
 
     html: str
     hash: str
 
     @classmethod
     def of(cls, html: str) -> RenderedRegion:
-        """Hash a region."""
+        """Hash a region's markup."""
         return cls(html, hashlib.sha256(_TICKING.sub(r"\1", html).encode("utf-8", "replace")).hexdigest()[:16])
 
 
 class Renderer:
-    """Renders pages and regions with the macros of `parts/macros.html` as `p`."""
+    """A renderer of pages and regions, with the macros of `parts/macros.html` as `p`."""
 
     def __init__(self) -> None:
         self._env = env = Environment(
@@ -96,7 +96,7 @@ class Renderer:
         env.globals["p"] = env.get_template("parts/macros.html").module
 
     def compile_all(self) -> None:
-        """Compile all templates, so that the first visitor does not wait for it."""
+        """Compile all templates, so that the first visitor does not wait for that."""
         for name in self._env.list_templates():
             self._env.get_template(name)
 
@@ -112,7 +112,7 @@ class Renderer:
         return self._env.get_template(template).render(**whole, region=region)
 
     def regions(self, view: View, data: dict[str, Any]) -> dict[str, RenderedRegion]:
-        """Read and render each region of a page; one that fails says so in its place."""
+        """Read and render each region of a page; show an error in place of a region that fails."""
         assert view.page is not None
         template, found = self._env.get_template(view.page.template), {}
         for name, read in view.page.regions.items():
@@ -137,7 +137,7 @@ class Renderer:
         return RenderedRegion.of(self._block(self._env.get_template("parts/nav.html"), "nav", data))
 
     def part(self, template: str, **data: Any) -> str:
-        """Render a template that is no page."""
+        """Render a template that is not a page."""
         return self._env.get_template(template).render(**data)
 
     def _block(self, template: Template, name: str, data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Roles, and who has them: accounts with hashed passwords, from a file or from code."""
+"""Roles, and the accounts that have them, with hashed passwords, from a file or from code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mainspring.locks import free_in_children
 __all__ = ["Accounts", "Identity", "Role", "hash_password"]
 
 _COST: Final = (2**14, 8, 1)
-"""The parameters of scrypt: about 50 ms and 16 MB for each try."""
+"""The parameters of scrypt: about 50 ms and 16 MB per try."""
 
 
 class Role(StrEnum):
@@ -28,7 +28,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def covers(self, needed: Role) -> bool:
-        """Return True if this role may do what another may."""
+        """Return True if this role has all rights of another."""
         order = list(Role)
         return order.index(self) >= order.index(needed)
 
@@ -46,7 +46,7 @@ class _Account(NamedTuple):
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
-    """Return a password as the file of accounts keeps it."""
+    """Return a password's hash for the accounts file."""
     salt = secrets.token_bytes(16) if salt is None else salt
     cost, block, parallel = _COST
     digest = hashlib.scrypt(password.encode(), salt=salt, n=cost, r=block, p=parallel)
@@ -65,7 +65,7 @@ def _is_password(password: str, hashed: str) -> bool:
 
 
 _NOBODY: Final = f"scrypt:{_COST[0]}:{_COST[1]}:{_COST[2]}:{'00' * 16}:{'00' * 64}"
-"""Checked in place of an unknown account, so that the time tells nothing."""
+"""The hash to check for an unknown account, so that the response time reveals nothing."""
 
 
 class Accounts:
@@ -82,13 +82,13 @@ class Accounts:
             raise ConfigurationError(f"{'no account is given' if file is None else f'{file} names no account'}")
 
     def role_of(self, name: str) -> Role | None:
-        """Return the present role of an account, or None if there is none of that exact name."""
+        """Return the current role of an account, or None if no account has exactly this name."""
         self._read_again()
         account = self._accounts.get(name)
         return None if account is None else account.role
 
     def check(self, name: str, password: str) -> Identity | None:
-        """Return who has this name and this password."""
+        """Return the identity with this name and password, or None."""
         self._read_again()
         account = self._accounts.get(name)
         right = _is_password(password, _NOBODY if account is None else account.hashed)
@@ -100,7 +100,7 @@ class Accounts:
         with self._lock:
             try:
                 changed = self._file.stat().st_mtime_ns != self._stamp
-            except OSError:  # while an editor replaces it, those who were known stay known
+            except OSError:  # an editor may be replacing the file: keep the known accounts
                 return
             if changed:
                 self._read()

@@ -1,7 +1,6 @@
-"""The jobs of an app as pages show them: their health, their schedules in words, their last runs and what lies ahead.
+"""The jobs of an app for pages: their health, their schedules in words, their last runs and their coming fires.
 
-A look at a page must change nothing, so jobs that cannot be read here are only counted (`app.jobs()` would set them
-aside).
+Viewing a page must change nothing, so unreadable jobs are only counted here (`app.jobs()` would set them aside).
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ __all__ = ["JobBoard", "Strip", "clock_band", "differences_of", "expression_of",
 __all__ += ["words_of"]
 
 STRIP_RUNS: Final = 20
-"""Runs in the strip of a job."""
+"""The number of runs in the strip of a job."""
 BOARD_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 30.0
-"""How long what was read serves others, too."""
+"""The seconds for which viewers share the result."""
 _LETTERS: Final = {"succeeded": "s", "failed": "f", "broken": "f", "missed": "m", "cancelled": "c", "running": "r"}
 
 
 class JobBoard(NamedTuple):
-    """All jobs that can be read here, how each fares, and why others cannot be read."""
+    """All readable jobs, the health of each, and the reasons why others are unreadable."""
 
     jobs: dict[str, Job]
     healths: dict[str, JobHealth]
@@ -56,7 +55,7 @@ class Strip(NamedTuple):
 
 
 def job_board(view: View) -> JobBoard:
-    """Read all jobs and judge them."""
+    """Read all jobs and judge their health."""
     return view.cached("job board", BOARD_SECONDS, lambda: _read_board(view))
 
 
@@ -66,7 +65,7 @@ def _read_board(view: View) -> JobBoard:
 
 
 def differences_of(view: View) -> dict[str, list[Difference]]:
-    """Return by job where the code and the store differ; nothing if some jobs cannot be read here."""
+    """Return the differences between code and store by job; empty if some jobs are unreadable here."""
     board = job_board(view)
     if board.unreadable:  # comparing would set them aside
         return {}
@@ -77,13 +76,13 @@ def differences_of(view: View) -> dict[str, list[Difference]]:
 
 
 def words_of(trigger: BaseTrigger) -> str:
-    """Return when a trigger fires, in words, without the zone, which stands beside it."""
+    """Return in words when a trigger fires, without the zone, which pages show beside it."""
     text, zone = trigger.describe(), trigger.timezone
     return text.replace(f", {zone}", "") if zone is not None else text
 
 
 def expression_of(trigger: BaseTrigger) -> str:
-    """Return how a trigger is written: as a crontab line if it is one; its exclusions stand beside it in words."""
+    """Return the notation of a trigger, a crontab line if it is one; pages show its exclusions beside it in words."""
     trigger = plain_trigger(trigger)
     if isinstance(trigger, CronTrigger):
         fields = {field.name: str(field) for field in trigger.fields}
@@ -95,7 +94,7 @@ def expression_of(trigger: BaseTrigger) -> str:
 
 
 def strip_of(runs: Sequence[RunView]) -> Strip:
-    """Make the strip of a job's newest runs, which come newest first."""
+    """Make the strip from a job's newest runs, given newest first."""
     oldest_first = list(reversed(runs[:STRIP_RUNS]))
     longest = max((run.duration or 0.0 for run in oldest_first), default=0.0) or 1.0
     letters = "".join(_LETTERS.get(str(run.status), "-") for run in oldest_first)
@@ -106,7 +105,7 @@ def strip_of(runs: Sequence[RunView]) -> Strip:
 
 
 def load_ahead(view: View, since: int, until: int, step: int) -> list[LoadStep]:
-    """Return the slots that fires keep busy, if each run takes as long as the median of its job's last successes."""
+    """Return the slots that coming fires keep busy, if each run takes the median of its job's last successes."""
 
     def read() -> list[LoadStep]:
         jobs = list(job_board(view).jobs.values())
@@ -126,14 +125,14 @@ def _usual(view: View, jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def clock_band(view: View, since: int, until: int) -> HeatBand | None:
-    """Return where the clock of the page's zone changes between two instants, as shares of the stretch."""
+    """Return where the clock of the page's zone changes between two instants, as shares of the range."""
     change = next(changes_between(view.times.zone, since, until), None)
     if change is None:
         return None
     zone = zone_of(view.times.zone)
     by = zone.segment(change).offset - zone.segment(change - 1).offset
     length = until - since
-    if by < 0:  # what the clock shows comes twice
+    if by < 0:  # these clock times occur twice
         first, last = f"{view.times.local(change):%H:%M}", f"{view.times.local(change - by):%H:%M}"
         text = f"clocks go back: {first} to {last} comes twice"
         return HeatBand((change + by - since) / length, (change - by - since) / length, (change - since) / length, text)

@@ -1,4 +1,4 @@
-"""Serve a dashboard: on an address that is safe, on a port that is free, in the foreground or beside other work."""
+"""Serve a dashboard on a safe address and a free port, in the foreground or beside other work."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["DEFAULT_PORT", "DashboardServer", "bind"]
 
 DEFAULT_PORT: Final = 8300
 TRIES: Final = 20
-"""A busy port means the next one, this often."""
+"""The number of ports to try if one is busy."""
 GRACE_SECONDS: Final = 2
 STOP_SECONDS: Final = 30
-"""Whoever stops the server may close the app next: on a busy machine, the last pages take their time."""
+"""The caller may close the app after the stop, so wait this long: on a busy machine, the last pages take time."""
 
 
 def bind(host: str, port: int, *, exact: bool = False) -> socket.socket:
-    """Return a socket that listens on a port, or on the next that is free unless it has to be this one."""
+    """Return a socket that listens on a port, or on the next free one unless `exact`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, port + (1 if exact or port == 0 else TRIES)):
         found = socket.socket(family)
@@ -47,14 +47,14 @@ def bind(host: str, port: int, *, exact: bool = False) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of updates when it stops: they would never end by themselves."""
+    """A server that ends the streams of updates when it stops: they would never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, ends: Callable[[], None]) -> None:
         super().__init__(config)
         self._ends = ends
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Not as uvicorn does, which sends itself the signal again at the end: a stop that was asked for is no failure.
+        # Unlike uvicorn, do not send the signal again at the end: a requested stop is not a failure.
         self._ends()
         self.force_exit = self.should_exit
         self.should_exit = True
@@ -65,7 +65,7 @@ class _Server(uvicorn.Server):
 
 
 class DashboardServer:
-    """A dashboard and its socket: `run` serves until a signal, `start` and `stop` serve beside other work."""
+    """A dashboard and its socket: `run` serves until a signal; `start` and `stop` serve beside other work."""
 
     def __init__(
         self, dashboard: DashboardApp, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, exact: bool = False
@@ -111,7 +111,7 @@ class DashboardServer:
         self._warming.join(GRACE_SECONDS)
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the server, and end its thread."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""The frame around every page: numbers beside the pages, problems that need a person, the store in words."""
+"""The data of the frame around every page: numbers in the sidebar, problems that need a person, the store's address."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 __all__ = ["Summary", "SummaryReader"]
 
 FRESH_SECONDS: Final = 2.0
-"""Read the summary at most this often, however many pages are watched."""
+"""The shortest time between two reads of the summary, however many pages are watched."""
 COST_FACTOR: Final = 20.0
-"""And not more often than this many times the time that it takes: with many jobs it is dear."""
+"""The same as a multiple of the time that a read takes: with many jobs it is expensive."""
 HEALTH_SECONDS: Final = 60.0
-"""Ask the store this often what survives in it."""
+"""The seconds between two questions to the store about its durability."""
 ERROR_SECONDS: Final = 30.0
-"""Count the groups of errors this often."""
+"""The seconds between two counts of the groups of errors."""
 HEALS_ITSELF: Final = ("late",)
-"""The states that need nobody."""
+"""The states that need no person."""
 
 
 class Summary(NamedTuple):
-    """The numbers of the sidebar, and what needs somebody."""
+    """The numbers of the sidebar, and the problems that need a person."""
 
     explanation: Explanation
     needs: int
-    """How many things need a person."""
+    """The number of problems that need a person."""
     counts: dict[str, int]
     alerts: dict[str, tuple[str, str]]
-    """By page: the mark and the words of the problem there."""
+    """By page: the mark and the text of its problem."""
     store: str
 
     @property
     def broken_jobs(self) -> dict[str, str]:
-        """The jobs that were set aside, and why."""
+        """The jobs that were set aside, with the reasons."""
         parts = [part for part in self.explanation.parts if (part.kind, part.state) == ("job", "broken")]
         return {job_id: part.sentence for part in parts for job_id in part.ids or (part.id,)}
 
@@ -51,7 +51,7 @@ NO_SUMMARY: Final = Summary(Explanation(kind="system", id="", state="unknown", s
 
 
 class SummaryReader:
-    """Reads the summary of an app and keeps it for a moment."""
+    """A reader of the app's summary, which it keeps for a moment."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
@@ -60,7 +60,7 @@ class SummaryReader:
         self._until = 0.0
 
     def read(self) -> Summary:
-        """Return the summary, at most some seconds old."""
+        """Return the summary, at most FRESH_SECONDS old, or older if reading it is expensive."""
         with self._lock:
             started = time.monotonic()
             if self._summary is None or started >= self._until:
@@ -70,7 +70,7 @@ class SummaryReader:
             return self._summary
 
     def forget(self) -> None:
-        """Read it anew next time: somebody has acted."""
+        """Read the summary again next time, because a person has acted."""
         self._until = 0.0
 
     def _read(self) -> Summary:
@@ -115,5 +115,5 @@ _KINDS: Final = {
 
 
 def store_address(app: Mainspring) -> str:
-    """Return where the store is, without its password."""
+    """Return the store's address, without its password."""
     return without_password(app.url) if isinstance(app.url, str) else repr(app.url)

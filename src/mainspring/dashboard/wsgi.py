@@ -1,7 +1,7 @@
-"""The dashboard inside a WSGI app: each request is answered in an event loop of our own.
+"""The dashboard inside a WSGI app: our own event loop answers each request.
 
-A WSGI server gives a thread to each request, so a stream of updates would hold one for as long as a page is open. Pages
-ask for updates every few seconds instead.
+A WSGI server gives each request a thread, so a stream of updates would hold one as long as a page is open. Pages poll
+for updates every few seconds instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class DashboardWSGI:
-    """A WSGI app around a `DashboardApp`: mount it below a path, as `DispatcherMiddleware` and the like do."""
+    """A WSGI app around a `DashboardApp`; mount it below a path, with `DispatcherMiddleware` for example."""
 
     def __init__(self, dashboard: DashboardApp) -> None:
         self._dashboard = dashboard
@@ -46,7 +46,7 @@ class DashboardWSGI:
         return [content]
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, started when the first request comes: not before the server has forked."""
+        """Return the loop; start it at the first request, which comes after the server has forked."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -71,7 +71,7 @@ class DashboardWSGI:
 
 
 def _scope(environ: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return an ASGI scope for a WSGI request; the path is behind the place where we are mounted."""
+    """Return an ASGI scope for a WSGI request; `path` is relative to our mount point."""
     root = environ.get("SCRIPT_NAME", "").rstrip("/")
     # WSGI passes text as latin-1 bytes.
     whole = (root + path).encode("latin-1").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""mainspring for Django: a store on Django's own connections, settings, models, migrations, tests.
+"""mainspring for Django: a store on Django's connections, and settings, models, migrations and test tools.
 
-Add `"mainspring.django"` to INSTALLED_APPS and run `manage.py migrate`. `docs/django.md` begins with the lines to copy.
+Add `"mainspring.django"` to INSTALLED_APPS and run `manage.py migrate`. `docs/django.md` begins with lines to copy.
 """

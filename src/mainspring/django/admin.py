@@ -1,4 +1,4 @@
-"""The four pages of the admin: scheduled, queued, successful and failed tasks."""
+"""The four admin pages: scheduled, queued, successful and failed tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_CHARS = 5_000
 
 
 def _each(model_admin: Any, request: Any, rows: Any, verb: str, act: Callable[[Any], object]) -> None:
-    """Act on each chosen row, as this user, and say how many there were and what went wrong."""
+    """Act on each chosen row as this user; report the number of rows and the errors."""
     done, wrong = 0, []
     with app.acting(by=request.user.get_username()):
         for row in rows:
@@ -43,12 +43,12 @@ def _each(model_admin: Any, request: Any, rows: Any, verb: str, act: Callable[[A
 
 
 def _lines(lines: Iterable[str]) -> Any:
-    """Return lines as they are, the long ones wrapped."""
+    """Return lines unchanged, with long ones wrapped by the browser."""
     return format_html('<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', "\n".join(lines))
 
 
 class RunAdmin(admin.ModelAdmin):
-    """A page of runs, which can be looked at and acted on, but not edited."""
+    """A page of runs to view and act on, but not to edit."""
 
     show_full_result_count = False
     list_per_page = 50
@@ -62,51 +62,51 @@ class RunAdmin(admin.ModelAdmin):
     readonly_fields = fields
 
     def has_add_permission(self, request: Any) -> bool:
-        """Refuse: calls are enqueued by code."""
+        """Return False: only code enqueues calls."""
         return False
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        """Refuse to edit one run; actions ask `has_act_permission`."""
+        """Return False: a run cannot be edited. Actions check `has_act_permission`."""
         return False
 
     def has_act_permission(self, request: Any) -> bool:
-        """Return whether the user may change runs by an action."""
+        """Return True if the user may change runs with an action."""
         return bool(super().has_change_permission(request))
 
     def has_resubmit_permission(self, request: Any) -> bool:
-        """Return whether the user may add runs."""
+        """Return True if the user may add runs."""
         return bool(super().has_add_permission(request))
 
     def delete_queryset(self, request: Any, queryset: Any) -> None:
-        """Delete through the store."""
+        """Delete the runs through the store."""
         with app.acting(by=request.user.get_username()):
             queryset.delete()
 
     def delete_model(self, request: Any, obj: Any) -> None:
-        """Delete through the store."""
+        """Delete the run through the store."""
         with app.acting(by=request.user.get_username()):
             obj.delete()
 
     @admin.display(description=_("Arguments"))
     def arguments(self, run: Any) -> str:
-        """Return the arguments as they would be written; those that look like secrets are masked."""
+        """Return the arguments in source form, with likely secrets masked."""
         args, kwargs = masked(run.args, run.kwargs, app.tasks.function(run.func) or run.func)
         parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         return str(truncatechars(", ".join(parts), SHOWN_CHARS))
 
     @admin.display(description=_("Hook"))
     def shown_hook(self, run: Any) -> str:
-        """Return the function that is called when the run has ended."""
+        """Return the name of the function that is called after the run has ended."""
         return run.hook or "-"
 
     @admin.display(description=_("Started"))
     def shown_start(self, run: Any) -> str:
-        """Return when the last attempt started, as the admin writes times."""
+        """Return the start of the last attempt in the admin's time format."""
         return str(display_for_value(run.started, "-"))
 
     @admin.display(description=_("Result"))
     def shown_result(self, run: Any) -> str:
-        """Return the result of a success as text; a failure has its errors."""
+        """Return the result of a success as text; a failure shows `errors` instead."""
         return str(truncatechars(repr(run.result), SHOWN_CHARS)) if run.status == "succeeded" else "-"
 
     @admin.display(description=_("Errors"))
@@ -117,12 +117,12 @@ class RunAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("Log"))
     def log(self, run: Any) -> str:
-        """Return the lines that the run has logged."""
+        """Return the lines that the run logged."""
         return _lines(run.view.log) if run.view.log else "-"
 
     @admin.display(description=_("Time taken"))
     def took(self, run: Any) -> str:
-        """Return how long the last attempt took."""
+        """Return the duration of the last attempt."""
         seconds = run.time_taken()
         return "" if seconds is None else f"{seconds:.3f} s"
 
@@ -136,13 +136,13 @@ class SuccessAdmin(RunAdmin):
 
     @admin.action(description=_("Resubmit selected tasks as new ones"), permissions=["resubmit"])
     def resubmit_task(self, request: Any, queryset: Any) -> None:
-        """Enqueue the calls once more, as runs of their own."""
+        """Enqueue the calls once more, as new runs."""
         _each(self, request, queryset, "enqueued once more", lambda run: app.again(run.pk))
 
 
 @admin.register(Failure)
 class FailureAdmin(RunAdmin):
-    """Runs that failed, were cancelled, came too late or are broken."""
+    """Runs that failed, were cancelled, missed their time or are broken."""
 
     list_display = ("name", "group", "func", "cluster", "status", "started", "stopped", "short_result")
     list_filter = ("status", "cluster")
@@ -155,7 +155,7 @@ class FailureAdmin(RunAdmin):
 
     @admin.action(description=_("Resubmit selected tasks (the same runs)"), permissions=["act"])
     def resubmit_task(self, request: Any, queryset: Any) -> None:
-        """Send the runs back to their queues: they keep their ids and their errors."""
+        """Send the runs back to their queues, with the same ids and errors."""
         _each(self, request, queryset, "sent back", lambda run: app.retry(run.pk))
 
     @admin.action(description=_("Restore broken tasks"), permissions=["act"])
@@ -171,7 +171,7 @@ class FailureAdmin(RunAdmin):
 
 @admin.register(OrmQ)
 class QueueAdmin(RunAdmin):
-    """Runs that wait or are executed now."""
+    """Waiting runs and running ones."""
 
     list_display = ("name", "group", "func", "cluster", "status", "priority", "run_at", "lock", "id")
     list_filter = ("status", "cluster")
@@ -203,7 +203,7 @@ class ScheduleAdmin(admin.ModelAdmin):
     actions = ("run_now", "pause", "resume", "skip_next")
 
     def get_changelist_instance(self, request: Any) -> Any:
-        """Read the last runs of all rows of the page at once."""
+        """Read the last runs of all rows on the page at once."""
         found = super().get_changelist_instance(request)
         ids = [row.task for row in found.result_list if row.task]
         runs = Task.objects.in_bulk(ids)
@@ -223,26 +223,26 @@ class ScheduleAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("Success"), boolean=True)
     def last_success(self, row: Any) -> bool | None:
-        """Return whether the last run succeeded."""
+        """Return True if the last run succeeded."""
         run = getattr(row, "last", None)
         return None if run is None or run.stopped is None else bool(run.success)
 
     @admin.action(description=_("Run selected schedules now"), permissions=["change"])
     def run_now(self, request: Any, queryset: Any) -> None:
-        """Run them once, besides their times."""
+        """Run the schedules once, in addition to their times."""
         _each(self, request, queryset, "started", lambda row: app.run_now(job_id_of(row.pk)))
 
     @admin.action(description=_("Pause selected schedules"), permissions=["change"])
     def pause(self, request: Any, queryset: Any) -> None:
-        """Stop them from coming due."""
+        """Keep the schedules from firing."""
         _each(self, request, queryset.exclude(next_run=None), "paused", lambda row: app.pause_job(job_id_of(row.pk)))
 
     @admin.action(description=_("Resume selected schedules"), permissions=["change"])
     def resume(self, request: Any, queryset: Any) -> None:
-        """Let paused ones come due again, at their next time from now on."""
+        """Let paused schedules fire again, at their next time from now."""
         _each(self, request, queryset.filter(next_run=None), "resumed", lambda row: row.resume())
 
     @admin.action(description=_("Skip the next time of selected schedules"), permissions=["change"])
     def skip_next(self, request: Any, queryset: Any) -> None:
-        """Leave out their next time."""
+        """Skip the schedules' next time."""
         _each(self, request, queryset, "will skip their next time", lambda row: app.skip_next(job_id_of(row.pk)))

@@ -1,6 +1,6 @@
 """The project's app, for `mainspring worker mainspring.django.app:app` and for your own modules.
 
-Worker processes import this module before anything of Django's, so it sets Django up if nobody has.
+Worker processes import this module before any Django code, so it sets Django up if that has not happened.
 """
 
 from __future__ import annotations

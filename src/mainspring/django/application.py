@@ -20,7 +20,7 @@ __all__ = ["DjangoApp", "app"]
 
 
 class DjangoApp(Mainspring):
-    """An app whose store, keys and defaults are the project's settings, also after these change in a test."""
+    """An app configured by the project's settings; it also follows changes to them in tests."""
 
     def __init__(self, found: Conf | None = None) -> None:
         self.conf = found = found or conf()
@@ -37,7 +37,7 @@ class DjangoApp(Mainspring):
             store_options=_store_options(found),
         )
         self.task_defaults = found.options
-        # The thread of the request has the connection, and so the transaction.
+        # The request's thread holds the connection, and therefore the transaction.
         self.call_off_loop_by(_in_the_threads_of_django)
         self._app_store.transactions = self._handing_over = HandingOver(self)
         self._app_store.outbox = self._handing_over.outbox
@@ -46,11 +46,11 @@ class DjangoApp(Mainspring):
         add_types(self._app_store.types)
 
     def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function inside the middleware, which gets model instances for the references to them."""
+        """Wrap a function in the middleware, and in code that replaces model references by instances."""
         return super().wrapped(with_instances(func))
 
     def follow_settings(self) -> None:
-        """Take over settings that have changed, as `override_settings` does in tests."""
+        """Apply settings that have changed, as with `override_settings` in tests."""
         self.conf = found = conf()
         self._app_store.reconfigure(
             found.url, found.name, signing_keys(found), found.allow_pickle, _store_options(found), found.timezone
@@ -61,9 +61,9 @@ class DjangoApp(Mainspring):
         self._app_store.outbox = self._handing_over.outbox
 
     def using(self, alias: str) -> AbstractContextManager[None]:
-        """Hold back what is enqueued in a `with` block until the transaction of another database commits.
+        """Hold back the calls enqueued in a `with` block until the transaction of another database commits.
 
-        If it is rolled back, nothing is enqueued. Outside a transaction of that database the block changes nothing.
+        After a rollback, nothing is enqueued. Outside a transaction of that database, the block has no effect.
         """
         return self._handing_over.using(alias)
 
@@ -77,7 +77,7 @@ async def _in_the_threads_of_django(work: Callable[[], Any]) -> Any:
 
 
 def _with_fresh_connections(run: Any, call_next: Callable[[], Any]) -> Any:
-    """Replace connections that are too old or have failed, before and after each run, as around a request."""
+    """Replace obsolete or failed connections before and after each run, as Django does around a request."""
     _close_old()
     try:
         return call_next()
@@ -86,7 +86,7 @@ def _with_fresh_connections(run: Any, call_next: Callable[[], Any]) -> Any:
 
 
 def _close_old() -> None:
-    # A run in the caller's own thread must not close the caller's connection.
+    # A run in the caller's thread must not close the caller's connection.
     if app._app_store.link is not None:
         close_old_connections()
 

@@ -11,7 +11,7 @@ __all__ = ["MainspringConfig"]
 
 
 class MainspringConfig(AppConfig):
-    """mainspring in a project: its tables, checks and settings; `tasks.py` of every app is imported."""
+    """mainspring in a project: its tables, checks and settings. It imports `tasks.py` of every app."""
 
     name = "mainspring.django"
     label = "mainspring"
@@ -19,7 +19,7 @@ class MainspringConfig(AppConfig):
 
     def ready(self) -> None:
         """Give mainspring.tasks the project's app, register the checks, and import the tasks of all apps."""
-        # Late, since the modules below read the settings.
+        # Imported late: these modules read the settings.
         from mainspring.django import checks  # noqa: F401
         from mainspring.django.application import app
         from mainspring.django.conf import conf

@@ -1,6 +1,6 @@
-"""Django's own `@task`: `TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend"}}`.
+"""The backend of Django's `@task`: `TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend"}}`.
 
-Works with `django.tasks` (Django 6) and with its backport, the package `django-tasks`, on Django 5.2.
+It works with `django.tasks` (Django 6) and with its backport, the package `django-tasks`, on Django 5.2.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _POLICY: Final[tuple[str, ...]] = ("retries", "backoff", "timeout", "retention",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainspringTask(Task):
-    """A task of Django's with options of ours: `@task(retries=5, backoff="exponential", timeout=30, unique="key")`.
+    """A Django task with our options: `@task(retries=5, backoff="exponential", timeout=30, unique="key")`.
 
     A run stores the task's module path. A worker finds the task there and calls it.
     """
@@ -73,11 +73,11 @@ class MainspringTask(Task):
     group: str | None = None
 
     def __new__(cls, *, func: Any = None, **fields: Any) -> MainspringTask:
-        """Make a task whose call is a coroutine if its function is one: a worker awaits it on its event loop."""
+        """Make a task that is a coroutine function if its function is one, so that a worker awaits it on its loop."""
         return object.__new__(_AsyncMainspringTask if iscoroutinefunction(func) else MainspringTask)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, in a worker as the run that is being executed."""
+        """Call the function; in a worker, as the current run."""
         execution = _Execution.begin(self)
         if execution is None:
             return self.func(*args, **kwargs)
@@ -86,14 +86,14 @@ class MainspringTask(Task):
         return execution.value
 
     def options(self) -> dict[str, Any]:
-        """Return what the task says about its runs, under the names of our options."""
+        """Return the options of the task's runs, under our names."""
         given = {name: getattr(self, name) for name in _POLICY if getattr(self, name) is not None}
         return {**given, "queue": self.queue_name, "priority": self.priority, "at": self.run_after}
 
     def using(self, **changes: Any) -> Any:
         """Return the task with some options changed, Django's or ours."""
         ours = {name: changes.pop(name) for name in _POLICY if name in changes}
-        # Not super(): a dataclass with slots is made twice, and super() would mean the first.
+        # Not super(): a dataclass with slots is made twice, and super() would refer to the first class.
         made = Task.using(self, **changes)
         return made if not ours else _replaced(made, ours)
 
@@ -115,7 +115,7 @@ def _replaced(task: Any, changes: Mapping[str, Any]) -> Any:
 
 
 class _Execution:
-    """One attempt in a worker: it gives the function its context, and sends Django's signals."""
+    """One attempt in a worker: it passes the context to the function, and sends Django's signals."""
 
     def __init__(self, task: MainspringTask, run: Run) -> None:
         self._backend, self._task, self._run = task.get_backend(), task, run
@@ -125,7 +125,7 @@ class _Execution:
 
     @classmethod
     def begin(cls, task: MainspringTask) -> _Execution | None:
-        """Return the execution of the current run; None if the task is called outside of a worker."""
+        """Return the execution of the current run; None if the task is called outside a worker."""
         found = CURRENT.get()
         return None if found is None else cls(task, found[0])
 
@@ -135,7 +135,7 @@ class _Execution:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         run = self._run
         if error is not None and run.failures < run.policy.retries:
-            return  # it is tried again
+            return  # it will be retried
         status = TaskResultStatus.SUCCESSFUL if error is None else TaskResultStatus.FAILED
         object.__setattr__(self.result, "status", status)
         if error is None:
@@ -144,7 +144,7 @@ class _Execution:
 
 
 class MainspringBackend(BaseTaskBackend):
-    """Stores calls of Django's tasks as runs, inside the caller's transaction if there is one."""
+    """A backend that stores calls of Django tasks as runs, inside the caller's transaction if there is one."""
 
     task_class = MainspringTask
     supports_defer = True
@@ -155,13 +155,13 @@ class MainspringBackend(BaseTaskBackend):
     @property
     def app(self) -> Mainspring:
         """The project's app."""
-        # When it is first used: tasks are declared while Django loads the apps, and models must not be imported then.
+        # Resolve on first use: tasks are declared while Django loads the apps, when models must not be imported.
         from mainspring.django import app as project
 
         return project.app
 
     def validate_task(self, task: Any) -> None:
-        """Raise if a worker could not execute the task, or if an option of ours has a bad value."""
+        """Raise if a worker could not execute the task, or if one of our options has a bad value."""
         super().validate_task(task)
         if isinstance(task, MainspringTask):
             try:
@@ -199,7 +199,7 @@ class MainspringBackend(BaseTaskBackend):
         return self.make_result(run, task)
 
     def _new_result(self, task: Any, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a call that is about to be stored; raise for arguments that Django does not allow."""
+        """Return the result of a call about to be stored; raise for arguments that Django does not allow."""
         return TaskResult(
             task=task,
             id=run_id,
@@ -216,7 +216,7 @@ class MainspringBackend(BaseTaskBackend):
         )
 
     def make_result(self, run: Run, task: Any) -> Any:
-        """Return a run as Django shows it."""
+        """Return a run as Django's result object."""
         result = TaskResult(
             task=task,
             id=run.id,
@@ -248,5 +248,5 @@ def _first_start(run: Run) -> datetime | None:
 
 
 def _class_path(name: str) -> str:
-    """Return the path by which Django imports an exception: we leave `builtins` out."""
+    """Return the path by which Django imports an exception: our name omits `builtins`."""
     return name if "." in name else f"builtins.{name}"

@@ -1,4 +1,4 @@
-"""System checks: `manage.py check` says what is wrong with the settings, and `--database` looks at the tables."""
+"""System checks: `manage.py check` reports faults in the settings; with `--database`, also in the tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA, number
 __all__ = ["check_backends", "check_settings", "check_tables"]
 
 TEST_DATABASE = "file:memorydb_"
-"""Django's test runner names its databases in memory so."""
+"""The prefix of the in-memory databases of Django's test runner."""
 PEERS = ("mainspring.django", "mainspring.django_q", "django_q")
 
 
@@ -116,7 +116,7 @@ def _check_inline() -> list[CheckMessage]:
 
 @register()
 def check_backends(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
-    """Check that a worker serves the queues of Django's TASKS."""
+    """Check that a worker serves the queues in Django's TASKS."""
     served = {conf().default_queue, "default", *conf().queues}
     messages: list[CheckMessage] = []
     for alias, backend in getattr(settings, "TASKS", {}).items():
@@ -135,7 +135,7 @@ def check_backends(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that the tables have the schema of this release."""
+    """Check that the tables have this release's schema."""
     found = conf()
     if not databases or found.alias not in databases or found.alias is None or _check_database_errors():
         return []
@@ -144,7 +144,7 @@ def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[Check
         database.open()
         schema = database.read(lambda tx: number(tx, "schema"))
     except MainspringError:
-        return []  # there are no tables yet: using them says to migrate
+        return []  # there are no tables yet: the first use says to migrate
     finally:
         database.close()
     if schema == SQL_SCHEMA:

@@ -1,4 +1,4 @@
-"""The settings: `MAINSPRING`, and django-q's `Q_CLUSTER` where that is what a project has."""
+"""The settings: `MAINSPRING`, or django-q's `Q_CLUSTER` in a project that has it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mainspring.util import astimezone
 __all__ = ["Conf", "conf", "patches", "read", "signing_keys"]
 
 NAMES: Final = ("MAINSPRING", "Q_CLUSTER", "SECRET_KEY", "SECRET_KEY_FALLBACKS", "TIME_ZONE", "DATABASES")
-"""The settings that an app is made of."""
+"""The settings that configure an app."""
 
 
 class Conf(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a project, in our own words."""
+    """The settings of a project, under our names."""
 
     url: str = "django://default"
     name: str = "mainspring"
     salt: str = "mainspring"
-    """Keys are derived with this name, so two sites with the same SECRET_KEY do not execute each other's runs."""
+    """The name from which keys are derived, so two sites with one SECRET_KEY do not execute each other's runs."""
     queues: tuple[str, ...] = ()
     default_queue: str = "default"
-    """The queue of calls by django-q's verbs."""
+    """The queue for calls through django-q's verbs."""
     processes: int = 0
     threads: int = 8
     max_runs: int | None = None
@@ -55,13 +55,13 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = 15.0
     require: str | None = None
     outbox: str | None = None
-    """The alias of the database with the outbox, for a store that is elsewhere."""
+    """The alias of the database with the outbox, if the store is elsewhere."""
     reporters: tuple[str, ...] = ()
     error_reporter: Mapping[str, Any] = msgspec.field(default_factory=dict)
     label: str = "mainspring"
     log_level: str | None = None
     messages: tuple[CheckMessage, ...] = ()
-    """What `manage.py check` says about the settings."""
+    """The messages of `manage.py check` about the settings."""
 
     @property
     def alias(self) -> str | None:
@@ -71,7 +71,7 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tablename(self) -> str:
-        """The name of the store's first table; it tells the names of the others."""
+        """The name of the store's first table, from which the other names derive."""
         return f"{self.name}_jobs"
 
     def table(self, word: str) -> str:
@@ -80,7 +80,7 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of tasks that name none of their own."""
+        """The default options of tasks."""
         chosen = {"timeout": self.timeout, "retries": self.retries or None, "backoff": self.backoff}
         return {name: value for name, value in {**chosen, "retention": self.retention}.items() if value is not None}
 
@@ -149,11 +149,11 @@ _CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "outbox": _outbox,
     "reporters": _reporters,
 }
-"""Every key of MAINSPRING, and how its value is checked."""
+"""Every key of MAINSPRING, with the check of its value."""
 
 
 def read(source: Any = settings, cluster: str | None = None) -> Conf:
-    """Read the settings, with what is wrong with them; `cluster` is the name of one of Q_CLUSTER's ALT_CLUSTERS."""
+    """Read the settings, and note their faults; `cluster` names one of Q_CLUSTER's ALT_CLUSTERS."""
     theirs = getattr(source, "Q_CLUSTER", None)
     if patches and isinstance(theirs, Mapping | None):
         theirs = {**(theirs or {}), **patches}
@@ -196,9 +196,9 @@ def _checked(given: Any) -> tuple[dict[str, Any], list[CheckMessage]]:
 
 
 def signing_keys(found: Conf, source: Any = settings) -> list[bytes] | Any:
-    """Return the keys to sign and verify with, newest first; None if the project has no SECRET_KEY.
+    """Return the keys for signing and verifying, newest first; None if the project has no SECRET_KEY.
 
-    They are derived from SECRET_KEY and SECRET_KEY_FALLBACKS, so they rotate as sessions do.
+    They are derived from SECRET_KEY and SECRET_KEY_FALLBACKS, so they rotate as session keys do.
     """
     if found.secret_key is not None:
         return found.secret_key
@@ -220,7 +220,7 @@ _conf: Conf | None = None
 
 
 def conf() -> Conf:
-    """Return the settings of the project, read once."""
+    """Return the project's settings, which are read once."""
     global _conf
     if _conf is None:
         _conf = read()

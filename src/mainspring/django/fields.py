@@ -1,4 +1,4 @@
-"""Fields over columns of the store: `InstantField`, a point in time in whole microseconds; `KeyField`, a long id."""
+"""Fields for the store's columns: `InstantField`, a time in whole microseconds; `KeyField`, a long id."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["InstantField", "KeyField"]
 
 
 class InstantField(models.DateTimeField):
-    """A datetime over a column of whole microseconds since 1970, UTC.
+    """A datetime in a column of whole microseconds since 1970, UTC.
 
-    Order, `__gt`, `__lt`, `__range` and `__in` work; lookups of a part, such as `__year`, do not.
+    Ordering, `__gt`, `__lt`, `__range` and `__in` work; lookups of a part, such as `__year`, do not.
     """
 
     def get_internal_type(self) -> str:
@@ -38,7 +38,7 @@ class InstantField(models.DateTimeField):
 
 
 class KeyField(models.CharField):
-    """The id of a record, which may be longer than 255 characters: our databases have indexes for that."""
+    """The id of a record. It may exceed 255 characters: the supported databases can index that."""
 
     def check(self, **kwargs: Any) -> list[Any]:
         return [message for message in super().check(**kwargs) if message.id != "mysql.W003"]

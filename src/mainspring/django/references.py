@@ -1,4 +1,4 @@
-"""Model instances as arguments: a run holds a reference, and gets the instance as it is when the run starts."""
+"""Model instances as arguments: a run holds a reference, and reads the current instance when it starts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mainspring.core.references import iscoroutinefunction_partial
 __all__ = ["ModelReference", "add_types", "with_instances"]
 
 DEEPEST: Final = 8
-"""Look for references this deep in lists, tuples and dicts."""
+"""The depth to which references are searched in lists, tuples and dicts."""
 
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A row of a model: `shop.order`, its primary key, and the alias of its database."""
+    """A reference to a row: its model (`shop.order`), its primary key, and the alias of its database."""
 
     label: str
     pk: Any
@@ -39,7 +39,7 @@ class ModelReference:
 
 
 def add_types(book: TypeBook) -> None:
-    """Let model instances, `request.user` and lazy texts be arguments and results."""
+    """Allow model instances, `request.user` and lazy texts as arguments and results."""
     book.register(ModelReference)
     book.substitute(Model, _reference)
     book.substitute(LazyObject, _unwrapped)
@@ -59,7 +59,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def with_instances(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is called with instances in place of the references to them."""
+    """Return a function that receives instances in place of references."""
     func = getattr(func, "__mainspring_inner__", func)
     if iscoroutinefunction_partial(func):
 

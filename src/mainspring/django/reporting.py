@@ -1,4 +1,4 @@
-"""Error reporters that the settings name: ours by their paths, django-q's by their entry points."""
+"""Error reporters from the settings: ours by path, django-q's by entry point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mainspring.django.conf import Conf
 __all__ = ["collected_errors", "report_errors"]
 
 GROUP: Final = "djangoq.errorreporters"
-"""The entry points of django-q's reporters: classes with a method `report`."""
+"""The group of entry points for django-q's reporters: classes with a method `report`."""
 
 log = logging.getLogger("mainspring.django")
 
@@ -30,7 +30,7 @@ _collected: ContextVar[list[Exception] | None] = ContextVar("mainspring_collecte
 
 @contextmanager
 def collected_errors() -> Iterator[list[Exception]]:
-    """Collect the exceptions of the tasks that are executed in this block, in this thread."""
+    """Collect the exceptions of tasks that this thread executes in this block."""
     errors: list[Exception] = []
     token = _collected.set(errors)
     try:
@@ -40,7 +40,7 @@ def collected_errors() -> Iterator[list[Exception]]:
 
 
 def report_errors(conf: Callable[[], Conf]) -> Callable[..., Any]:
-    """Return middleware that gives failures to the reporters of the settings."""
+    """Return middleware that passes failures to the reporters in the settings."""
 
     def tell(error: Exception, run: Any) -> None:
         errors = _collected.get()
@@ -88,5 +88,5 @@ def _loaded(ours: tuple[str, ...], theirs: tuple[tuple[str, Any], ...]) -> tuple
 
 
 def _without_arguments(report: Callable[[], object]) -> Reporter:
-    """Return a reporter of django-q's as one of ours: it looks at the exception that is being handled."""
+    """Adapt a reporter of django-q's, which takes no arguments: it reads the exception being handled."""
     return lambda error, run: report()

@@ -1,4 +1,4 @@
-"""django-q's signals: what happens to calls, as a dict under django-q's names, and to worker processes.
+"""django-q's signals, for calls and worker processes. A call is a dict with django-q's keys.
 
 | signal | arguments | sent |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `pre_execute` | `func, task` | before the function is called, in the worker |
 | `post_execute_in_worker` | `func, task` | after the function has returned or raised, in the worker |
 | `post_execute` | `task` | once the store has accepted the outcome, in the worker process |
-| `post_spawn` | `proc_name` | when a worker process has started |
+| `post_spawn` | `proc_name` | after a worker process has started |
 
-The sender is `"django_q"`. A `task` is a copy: changing it changes nothing.
+The sender is `"django_q"`. A `task` is a copy: changing it has no effect.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SENDER = "django_q"
 
 
 class AppSignal(Signal):
-    """A signal that listens to the project's app from its first receiver on."""
+    """A signal that starts listening to the project's app with its first receiver."""
 
     def __init__(self, listen: Callable[[Any, AppSignal], None]) -> None:
         super().__init__()
         self._listen: Callable[[Any, AppSignal], None] | None = listen
 
     def connect(self, receiver: Any, *args: Any, **kwargs: Any) -> None:
-        """Connect a receiver."""
+        """Connect a receiver; with the first one, listen to the app."""
         super().connect(receiver, *args, **kwargs)
         listen, self._listen = self._listen, None
         if listen is not None:
@@ -50,7 +50,7 @@ class AppSignal(Signal):
 
 
 def _task(run: Run, **known: Any) -> dict[str, Any]:
-    """Return a run as a dict under django-q's names."""
+    """Return a run as a dict with django-q's keys."""
     error = run.errors[-1] if run.errors else None
     result = run.result if run.status is Status.SUCCEEDED or error is None else f"{error.message} : {error.traceback}"
     return {
@@ -97,7 +97,7 @@ def _after_settle(app: Any, signal: AppSignal) -> None:
     def tell(event: Any) -> None:
         try:
             run = app.get(event.run_id).record
-        except RunNotFound:  # a success that is not kept
+        except RunNotFound:  # the retention of this success is 0
             return
         signal.tell(task=_task(run))
 

@@ -1,6 +1,6 @@
 """django-q's verbs over the project's app: change `django_q.tasks` to `mainspring.django.tasks` in the imports.
 
-A call is part of the transaction in which it is made. `schedule` adds a row of `Schedule`, `fetch` gives a `Task`.
+A call is part of the surrounding transaction. `schedule` adds a row of `Schedule`, `fetch` returns a `Task`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _ENDED = tuple(status.value for status in FINAL)
 def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
     """Enqueue a call of a function; return the id of the run.
 
-    A call with `sync=True` is executed here and now, in the caller's transaction, and raises what the function raises.
+    With `sync=True`, execute the call here and now, in the caller's transaction, and raise what the function raises.
     """
     with collected_errors() as errors:
         run_id = verbs.async_task(func, *args, **kwargs)
@@ -79,21 +79,21 @@ def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
 
 
 def fetch(task_id: str, wait: float = 0, cached: bool = False) -> Any:
-    """Return the Task with this id or name once it has ended, waiting up to `wait` ms (-1: for ever), or None."""
+    """Return the ended Task with this id or name, after waiting up to `wait` ms (-1: forever), or None."""
     from mainspring.django.models import Task  # Django loads the models after the apps
 
     found = verbs.fetch(task_id, wait)
     if found is None:
         named = Task.objects.filter(name=task_id, status__in=_ENDED)
         return named.order_by("-created").first()
-    # What `sync=True` has executed is in no table.
+    # Runs executed with `sync=True` are in no table.
     return Task.objects.filter(pk=task_id).first() or found
 
 
 def fetch_group(
     group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, cached: bool = False
 ) -> list[Any]:
-    """Return the Tasks of a group that have ended, in that order; see `mainspring.tasks.fetch_group`."""
+    """Return the ended Tasks of a group in the order in which they ended; see `mainspring.tasks.fetch_group`."""
     from mainspring.django.models import Task
 
     found = verbs.fetch_group(group_id, failures, wait, count)
@@ -102,14 +102,14 @@ def fetch_group(
 
 
 def fetch_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> Any:
-    """Return what `fetch` does."""
+    """Return the same as `fetch`."""
     return fetch(task_id, wait)
 
 
 def fetch_group_cached(
     group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, broker: Broker | None = None
 ) -> list[Any]:
-    """Return what `fetch_group` does."""
+    """Return the same as `fetch_group`."""
     return fetch_group(group_id, failures, wait, count)
 
 
@@ -130,7 +130,7 @@ def schedule(
 ) -> Any:
     """Add a row of `Schedule`, and return it; raise IntegrityError if a schedule has this name already.
 
-    The function may be one that only the workers can import. Arguments are kept as text, so they have to be literals.
+    The function may be one that only the workers can import. Arguments are stored as text, so they must be literals.
     """
     from mainspring.django.models import Schedule
 
@@ -157,7 +157,7 @@ def schedule(
 
 
 def _path(func: Any) -> str:
-    """Return a function as django-q names it, with dots."""
+    """Return a function's dotted name, as django-q writes it."""
     return func if isinstance(func, str) else reference_of(func).replace(":", ".")
 
 

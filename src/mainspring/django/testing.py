@@ -1,4 +1,4 @@
-"""For the tests of a project: execute what was enqueued, in the test's own thread, connection and transaction."""
+"""Test tools for a project: execute enqueued runs in the test's thread, connection and transaction."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["enqueued", "run_queue"]
 
 
 def run_queue(*queues: str) -> int:
-    """Execute the due runs of these queues, or of all, and those that they enqueue; return how many were started.
+    """Execute the due runs of these queues, or of all, and the runs they enqueue; return the number of starts.
 
-    It is a worker in this thread, on its connection and inside its transaction, so it works in a `TestCase`. A run that
-    fails is tried again at once if it has retries left. Runs that are due later stay.
+    This thread becomes the worker, on its connection and inside its transaction, so it works in a `TestCase`. A failed
+    run with retries left is retried at once. Runs that are due later stay.
     """
     return _QueueRunner(app.store, queues).run()
 
 
 def enqueued(func: Callable[..., Any] | str | None = None, *, queue: str | None = None) -> list[RunView]:
-    """Return the runs that wait, of one task or of all, the oldest first."""
+    """Return the waiting runs of one task, or of all, oldest first."""
     found = app.find(status=["pending", "blocked"], task=func, queue=queue, limit=10_000)
     return sorted(found, key=lambda run: (run.record.created_at, run.id))
 
 
 class _QueueRunner(InlineRunner):
-    """Executes the runs of the project's store in this thread."""
+    """A runner of the project's runs in this thread."""
 
     def __init__(self, store: JobStore, queues: Iterable[str]) -> None:
         super().__init__(app)
@@ -46,7 +46,7 @@ class _QueueRunner(InlineRunner):
         self._queues, self.started = tuple(queues), 0
 
     def run(self) -> int:
-        """Execute what is due until nothing is."""
+        """Execute due runs until none is left; return the number of starts."""
         self.work()
         return self.started
 
@@ -72,7 +72,7 @@ class _QueueRunner(InlineRunner):
 
 
 def _behind_savepoint(func: Any) -> Callable[..., Any]:
-    """Keep an error of a task's statement from breaking the transaction of the test."""
+    """Keep a failed SQL statement of a task from breaking the test's transaction."""
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:

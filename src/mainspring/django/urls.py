@@ -1,6 +1,6 @@
 """The dashboard in a project: `path("mainspring/", include("mainspring.django.urls"))`.
 
-Staff who may view tasks look, those who may change tasks act, those who may delete tasks also delete and stop.
+Staff who may view tasks can look, those who may change tasks can act, those who may delete tasks can delete and stop.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mainspring.errors import install_command
 __all__ = ["dashboard", "urlpatterns"]
 
 WHO = "HTTP_X_MAINSPRING_WHO"
-"""Names the visitor to the dashboard; a header of this name that a client sends is overwritten."""
+"""The header that names the visitor to the dashboard; it overwrites a client's header of this name."""
 
 
-# The dashboard's own forms have tokens of their own, and it refuses requests from other sites.
+# The dashboard's forms have their own tokens, and it refuses requests from other sites.
 @csrf_exempt
 def dashboard(request: HttpRequest, path: str) -> HttpResponse:
     """Answer a request to the dashboard."""
     user = request.user
     if not (user.is_active and user.is_staff):
         return redirect_to_login(request.get_full_path(), _login_url())
-    request.get_host()  # raises for a host that is not in ALLOWED_HOSTS
+    request.get_host()  # raises for a host outside ALLOWED_HOSTS
     environ = {
         **{name: value for name, value in request.META.items() if isinstance(value, str)},
         "REQUEST_METHOD": request.method,
@@ -61,7 +61,7 @@ def dashboard(request: HttpRequest, path: str) -> HttpResponse:
 
 
 def _role_of(user: Any) -> str:
-    """Return the role of a user by the rights to tasks; raise PermissionDenied without any."""
+    """Return a user's role, from the permissions on tasks; raise PermissionDenied without any."""
     label = Task._meta.app_label
     for right, role in (("delete", "admin"), ("change", "operate"), ("view", "view")):
         if user.has_perm(f"{label}.{right}_task"):

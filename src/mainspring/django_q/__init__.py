@@ -1,4 +1,4 @@
-"""mainspring in the place of django-q2: put `"mainspring.django_q"` where `"django_q"` is in INSTALLED_APPS.
+"""mainspring in place of django-q2: replace `"django_q"` by `"mainspring.django_q"` in INSTALLED_APPS.
 
-It is `mainspring.django` under django-q's label, tables and migrations. `docs/from-django-q.md` has the steps.
+It is `mainspring.django` under django-q's label, tables and migrations. `docs/from-django-q.md` lists the steps.
 """

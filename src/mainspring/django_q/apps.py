@@ -13,19 +13,19 @@ __all__ = ["DjangoQConfig"]
 
 
 class DjangoQConfig(MainspringConfig):
-    """The same app under the label `django_q`: the same tables for schedules, admin URLs, permissions and commands."""
+    """`mainspring.django` under the label `django_q`: the same tables, admin URLs, permissions and commands."""
 
-    default = True  # this module has the class that it inherits from, too
+    default = True  # this module also contains the base class
     label = "django_q"
     default_auto_field = "django.db.models.AutoField"
 
     def __init__(self, app_name: str, app_module: Any) -> None:
         super().__init__(app_name, app_module)
-        # Django looks for migrations beside the models, which belong to another label there.
+        # Django looks for migrations beside the models, and the migrations there belong to another label.
         settings.MIGRATION_MODULES = {self.label: "mainspring.django_q.migrations", **settings.MIGRATION_MODULES}
 
     def ready(self) -> None:
-        """Start as the other app does, and say what is wrong if the project still imports django-q."""
+        """Start as the base class does; raise a clear error if the project still imports django-q."""
         try:
             super().ready()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""django-q's `Cluster` by its usual path: `manage.py qcluster` in a process of its own."""
+"""django-q's `Cluster` under its usual path: `manage.py qcluster` in a child process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.django_q.status import Stat, Status
 __all__ = ["Cluster"]
 
 LOOK_SECONDS: Final = 0.1
-"""The pause between looks at a cluster that is about to start."""
+"""The pause between two checks of a starting cluster, in seconds."""
 
 
 class SentinelProcess:
@@ -24,31 +24,31 @@ class SentinelProcess:
 
     def __init__(self, queue: str | None) -> None:
         words = [sys.executable, "-m", "django", "qcluster", *(("--queues", queue) if queue else ())]
-        path = os.pathsep.join(filter(None, sys.path))  # what this process can import, the cluster can
+        path = os.pathsep.join(filter(None, sys.path))  # so that the cluster can import the same modules
         self._process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
         self.pid = self._process.pid
 
     @property
     def exitcode(self) -> int | None:
-        """How it has ended; None while it is alive."""
+        """The exit code; None while the process is alive."""
         return self._process.poll()
 
     def is_alive(self) -> bool:
-        """Return True until it has ended."""
+        """Return True until the process has ended."""
         return self._process.poll() is None
 
     def terminate(self) -> None:
-        """Let started tasks end, and then end."""
+        """Let started tasks end, then end the process."""
         if self.is_alive():
             self._process.send_signal(signal.SIGTERM)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
+        """Wait for the process to end."""
         self._process.wait(timeout)
 
 
 class Cluster:
-    """A cluster that is started and stopped by code. Most projects start it with `manage.py qcluster`."""
+    """A cluster that code starts and stops. Most projects use `manage.py qcluster` instead."""
 
     def __init__(self, broker: Any = None) -> None:
         self.broker, self.host = broker, socket.gethostname()
@@ -56,7 +56,7 @@ class Cluster:
         self.sentinel: SentinelProcess | None = None
 
     def start(self) -> int:
-        """Start a sentinel and its workers, and return its pid once they serve the queue."""
+        """Start a sentinel and its workers; return its pid once they serve the queue."""
         self.sentinel = made = SentinelProcess(None if self.broker is None else self.broker.list_key)
         while not isinstance(self.stat, Stat):
             if not made.is_alive():
@@ -65,7 +65,7 @@ class Cluster:
         return made.pid
 
     def stop(self) -> bool:
-        """Let started tasks end, and stop; return False if it was not running."""
+        """Let started tasks end, then stop; return False if the cluster was not running."""
         if self.sentinel is None or not self.sentinel.is_alive():
             return False
         self.sentinel.terminate()
@@ -74,35 +74,35 @@ class Cluster:
 
     @property
     def cluster_id(self) -> str:
-        """The id under which it announces itself."""
+        """The id that the cluster announces."""
         return f"{self.host}:{self.pid if self.sentinel is None else self.sentinel.pid}"
 
     @property
     def stat(self) -> Status:
-        """Its state."""
+        """The current state of the cluster."""
         return Stat.get(self.pid, self.cluster_id)
 
     @property
     def name(self) -> str:
-        """Its name: the id."""
+        """The name of the cluster: its id."""
         return self.cluster_id
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
+        """Whether the cluster was started and not stopped."""
         return self.sentinel is not None and self.sentinel.is_alive()
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has been started and does not serve the queue yet."""
+        """Whether the cluster was started but does not serve the queue yet."""
         return self.is_running and not isinstance(self.stat, Stat)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it lets started tasks end."""
+        """Whether the cluster is letting started tasks end."""
         return self.is_running and self.stat.status == Conf.STOPPING
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it has been started and stopped."""
+        """Whether the cluster was started and has stopped."""
         return self.sentinel is not None and not self.sentinel.is_alive()

@@ -1,4 +1,4 @@
-"""django-q's `Conf` by its usual path: the settings in use, under django-q's names."""
+"""django-q's `Conf` under its usual path: the settings in use, under django-q's names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GIVEN: Final[dict[str, tuple[str, Any]]] = {
     "MAX_ATTEMPTS": ("max_attempts", 0),
     "CATCH_UP": ("catch_up", True),
 }
-"""The names whose values are what Q_CLUSTER says, or django-q's default."""
+"""The names whose values come from Q_CLUSTER, or from django-q's defaults."""
 _USED: Final[dict[str, Callable[[Any], Any]]] = {
     "CLUSTER_NAME": lambda found: found.default_queue,
     "WORKERS": lambda found: found.processes or os.cpu_count() or 1,
@@ -53,14 +53,14 @@ _USED: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _patch(key: str, *value: Any) -> None:
-    """Set a key of Q_CLUSTER, or take back what was set, until the process ends; Django tells who has read it."""
+    """Set a key of Q_CLUSTER, or undo that, for this process; a Django signal notifies the readers."""
     patches.pop(key, None)
     patches.update(dict.fromkeys([key], *value) if value else {})
     setting_changed.send(sender=Conf, setting="Q_CLUSTER", value=value, enter=bool(value))
 
 
 class _Names(type):
-    """Reads the settings at each use, so that `override_settings` holds; what is set here, as tests do, holds too."""
+    """A metaclass that reads the settings at each use, so `override_settings` and values set by tests take effect."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         _patch(cls._key(name), value)
@@ -69,10 +69,10 @@ class _Names(type):
         _patch(cls._key(name))
 
     def _key(cls, name: str) -> str:
-        """Return the key of Q_CLUSTER that a name stands for."""
+        """Return the key of Q_CLUSTER for a name."""
         if name == "SECRET_KEY":
             raise AttributeError("Conf.SECRET_KEY is the project's own; change that with override_settings")
-        getattr(cls, name)  # raises if there is none
+        getattr(cls, name)  # raises for an unknown name
         return _GIVEN[name][0] if name in _GIVEN else name.lower()
 
     def __getattr__(cls, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""django-q's models by their usual path."""
+"""django-q's models under their usual path."""
 
 from mainspring.django.models import Failure, OrmQ, Schedule, Success, Task
 

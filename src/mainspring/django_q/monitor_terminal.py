@@ -1,4 +1,4 @@
-"""django-q's functions for the terminal by their usual path: each is a command of `manage.py`."""
+"""django-q's terminal functions under their usual path: each is a command of `manage.py`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["get_ids", "info", "memory", "monitor"]
 
 
 def monitor(run_once: bool = False, broker: Any = None) -> list[Stat]:
-    """Do what `manage.py qmonitor` does; return the running clusters."""
+    """Run `manage.py qmonitor`; return the running clusters."""
     call_command("qmonitor", run_once=run_once)
     return Stat.get_all()
 
 
 def info(broker: Any = None) -> None:
-    """Do what `manage.py qinfo` does."""
+    """Run `manage.py qinfo`."""
     call_command("qinfo")
 
 
 def memory(run_once: bool = False, workers: bool = False, broker: Any = None) -> None:
-    """Do what `manage.py qmemory` does."""
+    """Run `manage.py qmemory`."""
     call_command("qmemory", run_once=run_once, workers=workers)
 
 
 def get_ids() -> bool:
-    """Do what `manage.py qinfo --ids` does."""
+    """Run `manage.py qinfo --ids`."""
     call_command("qinfo", ids=True)
     return True

@@ -1,4 +1,4 @@
-"""django-q's signals by their usual path."""
+"""django-q's signals under their usual path."""
 
 from mainspring.django.signals import post_execute, post_execute_in_worker, post_spawn, pre_enqueue, pre_execute
 

@@ -1,4 +1,4 @@
-"""django-q's `SignedPackage` by its usual path: signed text, of plain data instead of pickles."""
+"""django-q's `SignedPackage` under its usual path: signed text that holds plain data instead of a pickle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["BadSignature", "SignedPackage"]
 
 
 class SignedPackage:
-    """Signs plain data with the project's keys. Nothing is pickled."""
+    """A signer of plain data with the project's keys. It pickles nothing."""
 
     @staticmethod
     def dumps(obj: Any, compressed: bool = False) -> str:
-        """Return a value as signed text; a long one is always compressed."""
+        """Return a value as signed text; a long value is always compressed."""
         return pack_text(obj)
 
     @staticmethod
     def loads(obj: str) -> Any:
-        """Return the value of a signed text; raise BadSignature if no key of the project has signed it."""
+        """Return the value in a signed text; raise BadSignature if no key of the project signed it."""
         return unpack_text(obj)

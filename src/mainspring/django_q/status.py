@@ -1,4 +1,4 @@
-"""django-q's `Stat` by its usual path: the running clusters, as their worker processes announce them."""
+"""django-q's `Stat` under its usual path: the running clusters, as their worker processes announce them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Stat", "Status"]
 
 
 class Status:
-    """A cluster of which nothing is known."""
+    """The state of an unknown cluster."""
 
     def __init__(self, pid: int, cluster_id: Any) -> None:
         self.pid, self.cluster_id, self.host = pid, cluster_id, socket.gethostname()
@@ -26,7 +26,7 @@ class Status:
         self.workers: list[int] = []
         self.tob: datetime | None = None
         self.timestamp = timezone.now()
-        self.reincarnations = self.monitor = self.pusher = 0  # a worker process has a pusher and a monitor in threads
+        self.reincarnations = self.monitor = self.pusher = 0  # a worker process runs its pusher and monitor in threads
         self.task_q_size = self.done_q_size = 0
         self.sentinel = 0
 
@@ -46,17 +46,17 @@ class Stat(Status):
         self.status = Conf.STOPPING if stopping else Conf.WORKING if self.task_q_size else Conf.IDLE
 
     def uptime(self) -> float:
-        """Return for how many seconds it has been running."""
+        """Return the seconds since the cluster started."""
         assert self.tob is not None
         return float((timezone.now() - self.tob).total_seconds())
 
     def empty_queues(self) -> bool:
-        """Return True if it executes nothing."""
+        """Return True if the cluster executes nothing."""
         return self.task_q_size == 0
 
     @staticmethod
     def get(pid: int, cluster_id: Any, broker: Any = None) -> Status:
-        """Return a cluster by its id or by its sentinel's pid on this machine; one that is unknown has stopped."""
+        """Return a cluster by id, or by its sentinel's pid on this machine; an unknown one counts as stopped."""
         wanted = (str(cluster_id), f"{socket.gethostname()}:{pid}")
         return next((stat for stat in Stat.get_all() if stat.cluster_id in wanted), Status(pid, cluster_id))
 

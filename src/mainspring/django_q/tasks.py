@@ -1,4 +1,4 @@
-"""django-q's verbs by their usual path."""
+"""django-q's verbs under their usual path."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from mainspring.django_q.brokers import Broker, get_broker  # type: ignore[assig
 
 
 def __getattr__(name: str) -> Any:
-    """Return the models that django-q's module has, too, once Django has loaded them."""
+    """Return the models that django-q's module also contains, once Django has loaded them."""
     if name in ("Schedule", "Task"):
         from mainspring.django import models
 

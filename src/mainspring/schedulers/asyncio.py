@@ -1,4 +1,4 @@
-"""A scheduler for asyncio programs: coroutine functions run on the loop, and no store ever blocks it."""
+"""A scheduler for asyncio programs: coroutine functions run on the loop, and store calls never block it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsyncIOScheduler"]
 
 
 class AsyncIOScheduler(BaseScheduler):
-    """Runs jobs on an asyncio event loop: the given one, or the one that runs when it starts."""
+    """A scheduler that runs jobs on an asyncio event loop: the given loop, or the one running when it starts."""
 
     _options = frozenset({"event_loop"})
     _eventloop: asyncio.AbstractEventLoop | None = None
@@ -23,7 +23,7 @@ class AsyncIOScheduler(BaseScheduler):
         self._given_loop: asyncio.AbstractEventLoop | None = maybe_ref(options.get("event_loop"))
 
     def start(self, paused: bool = False) -> None:
-        """Start on the given loop, else on the running one; return at once."""
+        """Start on the given loop, or on the running one if none was given; return at once."""
         try:
             self._eventloop = self._given_loop or asyncio.get_running_loop()
         except RuntimeError:
@@ -33,7 +33,7 @@ class AsyncIOScheduler(BaseScheduler):
         super().start(paused)
 
     async def stop(self, wait: bool = True) -> None:
-        """Shut down without blocking the loop; return when that is done."""
+        """Shut down and return when that is done, without blocking the loop."""
         await asyncio.get_running_loop().run_in_executor(None, self.shutdown, wait)
 
     async def __aenter__(self) -> Self:
@@ -55,7 +55,7 @@ class AsyncIOScheduler(BaseScheduler):
             return
         try:
             loop.call_soon_threadsafe(super()._deliver, event)
-        except RuntimeError:  # the loop was closed between the check and the call
+        except RuntimeError:  # the loop closed between the check and the call
             super()._deliver(event)
 
     def _create_default_executor(self) -> BaseExecutor:
@@ -65,7 +65,7 @@ class AsyncIOScheduler(BaseScheduler):
 
 
 def _is_running(loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Return True if this thread is inside the loop."""
+    """Return True if the calling thread is running this loop."""
     try:
         return loop is not None and asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A scheduler that runs in the background of a program."""
+"""A scheduler that runs in the background of another program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BackgroundScheduler"]
 
 
 class BackgroundScheduler(BaseScheduler):
-    """Runs on threads of its own; `start` returns at once."""
+    """A scheduler on its own threads; `start` returns at once."""
 
-    # APScheduler's option. It changes nothing here: started runs always end before the program does.
+    # APScheduler's option. It has no effect here: started runs always end before the program does.
     _options = frozenset({"daemon"})

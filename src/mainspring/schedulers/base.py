@@ -49,10 +49,10 @@ _JOB_DEFAULTS: Final = {
 
 
 class BaseScheduler(SchedulerVerbs):
-    """The base of all schedulers; a front end adds how to start and its default executor."""
+    """The base of all schedulers. A front end adds its way to start and its default executor."""
 
     _options: frozenset[str] = frozenset()
-    """Names of further options that a front end takes."""
+    """Names of the additional options that a front end accepts."""
 
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         self._lock = free_in_children(threading.RLock())
@@ -126,7 +126,7 @@ class BaseScheduler(SchedulerVerbs):
         return factory(**options)
 
     def _with_codec(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return a store's options with the scheduler's own codec, if it has one and they name none."""
+        """Return a store's options, with the scheduler's codec added if the options name none."""
         return options if self._codec is None else {"codec": self._codec, **options}
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class BaseScheduler(SchedulerVerbs):
         return self.state != STATE_STOPPED
 
     def start(self, paused: bool = False) -> Any:
-        """Start scheduling; jobs added before are stored now."""
+        """Start scheduling, and store the jobs that were added before the start."""
         check_threads("the scheduler")
         while (node := self._begin(paused)) is None:
             self._renew()
@@ -188,12 +188,12 @@ class BaseScheduler(SchedulerVerbs):
             return node
 
     def _renew(self) -> None:
-        """Wait until an earlier shutdown has finished; do not hold the lock, since its runs may need it."""
+        """Wait until an earlier shutdown has finished, without the lock: its runs may need it."""
         if self._closing is not None:
             self._closing.join()
 
     def _open(self) -> None:
-        """Start the executors and stores and store the pending jobs; all or nothing."""
+        """Start the executors and stores, and store the pending jobs; on an error, shut down all that were started."""
         opened: list[Callable[[], None]] = []
         try:
             for alias, store in self._jobstores.items():
@@ -217,7 +217,7 @@ class BaseScheduler(SchedulerVerbs):
         executor.start(self, alias)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop scheduling; with `wait`, return after started runs (and runs that wait in memory) have ended."""
+        """Stop scheduling. With `wait`, return after the started runs and the runs waiting in memory have ended."""
         with self._lock:
             node, self._node = self._node, None
             if node is None:
@@ -231,8 +231,8 @@ class BaseScheduler(SchedulerVerbs):
             self._listeners.join()
 
     def _leave(self) -> None:
-        """Shut down because somebody has ordered it by the store."""
-        with suppress(SchedulerNotRunningError):  # the program was quicker
+        """Shut down on an order that came through the store."""
+        with suppress(SchedulerNotRunningError):  # the program itself shut down first
             self.shutdown()
 
     def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
@@ -241,16 +241,16 @@ class BaseScheduler(SchedulerVerbs):
         if wait and not self._must_not_block():
             close()
         else:
-            # Not a daemon thread, so the interpreter waits for it, and so for started runs.
+            # A non-daemon thread: the interpreter waits for it, and it waits for started runs.
             self._closing = threading.Thread(target=close, name="mainspring-close")
             self._closing.start()
 
     def _must_not_block(self) -> bool:
-        """Whether waiting on this thread would keep the runs from ending."""
+        """Return True if waiting on this thread would keep runs from ending."""
         return any(executor.executes_here() for executor in self._executors.values())
 
     def pause(self) -> None:
-        """Fire and start nothing until `resume`; started runs go on."""
+        """Stop firing jobs and starting runs until `resume`; started runs continue."""
         node = self._running_node()
         if not node.paused:
             node.pause()
@@ -258,7 +258,7 @@ class BaseScheduler(SchedulerVerbs):
             self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_PAUSED))
 
     def resume(self) -> None:
-        """Go on after pause()."""
+        """Continue after `pause`."""
         node = self._running_node()
         if node.paused:
             node.resume()
@@ -282,12 +282,12 @@ class BaseScheduler(SchedulerVerbs):
     # -- executors, stores, listeners --------------------------------------------------------------------------
 
     def alert(self, target: Any, /, **options: Any) -> Any:
-        """Tell a URL, a `Webhook` or a function when a job is late, down or up again; `Mainspring.alert` says more."""
+        """Notify a URL, a `Webhook` or a function when a job is late, down or up again; see `Mainspring.alert`."""
         self._alerts.add(target, **options)
         return target
 
     def ping(self, url: str, jobs: str | Iterable[str]) -> None:
-        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        """Call a URL after each success of these jobs (ids or patterns), so an external monitor notices silence."""
         self._pinger.add(url, jobs)
 
     def add_executor(self, executor: BaseExecutor | str, alias: str = "default", **executor_opts: Any) -> None:
@@ -303,7 +303,7 @@ class BaseScheduler(SchedulerVerbs):
         self.wakeup()
 
     def remove_executor(self, alias: str, shutdown: bool = True) -> None:
-        """Remove an executor; its runs wait for a node that has it."""
+        """Remove an executor; its runs wait until a node with this executor claims them."""
         with self._lock:
             executor = self._executors.pop(self._known("executor", alias, self._executors))
         if self._node is not None:
@@ -342,7 +342,7 @@ class BaseScheduler(SchedulerVerbs):
         if link is not None and link.claims and self._must_not_block():
             threading.Thread(target=close, name="mainspring-close").start()
         else:
-            close()  # do not hold the lock: the runs may need it
+            close()  # without the lock: the runs may need it
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
 
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
@@ -366,14 +366,14 @@ class BaseScheduler(SchedulerVerbs):
         return MemoryJobStore()
 
     def _at_exit(self) -> None:
-        """Finish started runs, and runs that wait in memory, before the interpreter exits."""
+        """Finish the started runs, and the runs waiting in memory, before the interpreter exits."""
         node, self._node = self._node, None
         if node is not None:
             _close(node, True, self._executors, {})
             self._listeners.join()
 
     def _after_fork(self) -> None:
-        """Stop the scheduler in a forked child: its threads stayed with the parent."""
+        """Mark the scheduler as stopped in a forked child: its threads exist only in the parent."""
         self._node = None
         atexit.unregister(self._at_exit)
 

@@ -1,4 +1,4 @@
-"""A scheduler for programs that do nothing else."""
+"""A scheduler for programs whose only work is scheduling."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["BlockingScheduler"]
 
 
 class BlockingScheduler(BaseScheduler):
-    """`start` returns when the scheduler is shut down."""
+    """A scheduler whose `start` returns only after `shutdown`."""
 
     _stopped: threading.Event | None = None
     _interrupted = False
 
     def start(self, paused: bool = False) -> None:
-        """Start, and return after shutdown(); Ctrl-C waits for started runs, then is raised."""
+        """Start, and return after `shutdown`. Ctrl-C waits for started runs, then raises KeyboardInterrupt."""
         if self.running:
             raise SchedulerAlreadyRunningError
         self._stopped = stopped = threading.Event()
         self._interrupted = False
         try:
             super().start(paused)
-            # Wait in slices: a signal that arrives just as a slice begins is seen when it ends.
+            # Wait in slices: a signal that arrives just as a slice begins is handled when that slice ends.
             while not stopped.wait(1):
                 pass
         except (KeyboardInterrupt, SystemExit):
@@ -35,9 +35,9 @@ class BlockingScheduler(BaseScheduler):
             raise
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop scheduling and let start() return."""
+        """Stop scheduling, and let `start` return."""
         if self._interrupted and not self.running:
-            # An interrupted program may call shutdown() itself, as APScheduler's users do.
+            # An interrupted program may call shutdown() itself, as APScheduler programs do.
             self._interrupted = False
             return
         stopped = self._stopped

@@ -1,4 +1,4 @@
-"""Configuration of a scheduler: keywords, nested dicts, or flat prefixed keys as in an INI section."""
+"""The configuration of a scheduler: keywords, nested dicts, or flat prefixed keys as in an INI section."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_names(tree: Mapping[str, Any], extra: frozenset[str]) -> None:
 
 
 def as_bool(name: str, value: Any) -> bool:
-    """Read a truth value, perhaps from text."""
+    """Read a boolean, which may be text."""
     try:
         return asbool(value)
     except ValueError:
@@ -62,7 +62,7 @@ def as_bool(name: str, value: Any) -> bool:
 
 
 def make_codec(tree: Mapping[str, Any]) -> Codec | None:
-    """Return the codec for `types`, `secret_key` and `allow_pickle`; None if none of them is given."""
+    """Return the codec for `types`, `secret_key` and `allow_pickle`, or None if none of them is set."""
     if not {"types", "secret_key", "allow_pickle"} & tree.keys():
         return None
     keyring = find_keyring(tree.get("secret_key"), None)
@@ -88,7 +88,7 @@ def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def read_job_defaults(given: Any) -> dict[str, Any]:
-    """Read `job_defaults`, perhaps from text: every attribute of a job or of its policy."""
+    """Read `job_defaults`, which may be text: any attribute of a job or of its policy."""
     from mainspring.core.validation import POLICY_FIELDS
 
     known = {"misfire_grace_time", "coalesce", "max_instances", "overlap", "executor", "queue", *POLICY_FIELDS}

@@ -27,13 +27,13 @@ _real_thread = get_original("_thread", "get_ident")
 
 
 class GeventScheduler(BaseScheduler):
-    """Runs jobs in greenlets of the hub that starts it, and calls listeners there; with or without monkey patching."""
+    """A scheduler that runs jobs and listeners in greenlets of its hub, with or without monkey patching."""
 
     _hub: Any = None
     _stopped: Any = None
 
     def start(self, paused: bool = False) -> Any:
-        """Start; return a greenlet that ends when the scheduler is shut down, for the program to join."""
+        """Start; return a greenlet that ends at shutdown, so the program can join it."""
         if not self.running:
             self._hub = gevent.get_hub()
             self._stopped = Event()
@@ -42,7 +42,7 @@ class GeventScheduler(BaseScheduler):
         return gevent.spawn(stopped.wait)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop scheduling and let the greenlet of start() end."""
+        """Stop scheduling, and let the greenlet that `start` returned end."""
         stopped = self._stopped
         super().shutdown(wait)
         if self._on_hub():
@@ -51,19 +51,19 @@ class GeventScheduler(BaseScheduler):
             self._hub.loop.run_callback_threadsafe(stopped.set)
 
     def _on_hub(self) -> bool:
-        # Compare real threads: asking gevent for the hub of another thread would make one.
+        # Compare real threads: asking gevent for another thread's hub would create one.
         return self._hub is not None and bool(_real_thread() == self._hub.thread_ident)
 
     def _deliver(self, event: SchedulerEvent) -> None:
         if self._hub is None or self._on_hub():
             super()._deliver(event)
         else:
-            # A listener may wait as greenlets do, so each event that comes from a real thread gets a greenlet.
+            # A listener may block its greenlet, so each event from a real thread gets its own greenlet.
             self._hub.loop.run_callback_threadsafe(gevent.spawn, super()._deliver, event)
 
     def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
         if wait and self._on_hub() and not is_module_patched("threading") and not self._must_not_block():
-            # Joining real threads here would stop the greenlets that they wait for: let only this greenlet wait.
+            # Joining real threads here would block the greenlets that they wait for. Let only this greenlet wait.
             node.drain(finish=True)
             self._hub.threadpool.apply(close)
         else:

@@ -1,4 +1,4 @@
-"""A scheduler's verbs about jobs, under APScheduler's names. `base` has start and stop, stores and executors."""
+"""A scheduler's job verbs, under APScheduler's names. `base` holds start and stop, stores and executors."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SchedulerJobs(JobBook):
-    """The job book of a scheduler, over all of its stores."""
+    """The job book of a scheduler, over all its stores."""
 
     fields = JobBook.fields | {"executor"}
     options = JOB_OPTIONS | {"jobstore", "executor"}
-    reads_crontab = False  # APScheduler refuses it, too
+    reads_crontab = False  # APScheduler refuses a crontab string, too
 
     def __init__(self, scheduler: SchedulerVerbs) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class SchedulerJobs(JobBook):
         self._scheduler = scheduler
 
     def current_run_time(self, job: Job) -> int | None:
-        """Return the job's current next run time if that is cheap to read, else the one in the job object."""
+        """Return the job's stored next run time if it is cheap to read, else the one in the job object."""
         alias, stores = job._jobstore_alias, self._scheduler._jobstores
         store = None if alias is None else stores.get(alias)
         if store is None or not store.keeps_objects:
@@ -68,7 +68,7 @@ class SchedulerJobs(JobBook):
         super()._store(job, alias, store, replace)
 
     def _check_executor(self, job: Job, store: JobStore) -> None:
-        """Raise if no executor has this alias and no other process could ever have it."""
+        """Raise if no executor has this alias here and no other process can have it."""
         executors = self._scheduler._executors
         if job.executor in executors or job.executor == "queue" or not store.volatile:
             return
@@ -77,7 +77,7 @@ class SchedulerJobs(JobBook):
 
 
 class SchedulerVerbs:
-    """A scheduler's verbs about jobs. Jobs are pending until it starts; then they are in its stores."""
+    """The job verbs of a scheduler. Added jobs are pending until it starts; then its stores hold them."""
 
     timezone: tzinfo
     _lock: threading.RLock
@@ -94,7 +94,7 @@ class SchedulerVerbs:
     _default_policy: Policy
 
     def wakeup(self) -> None:
-        """Make the scheduler look at its stores now."""
+        """Make the scheduler check its stores now."""
         if self._node is not None:
             self._node.wake()
 
@@ -103,7 +103,7 @@ class SchedulerVerbs:
             self._deliver(event)
 
     def _deliver(self, event: SchedulerEvent) -> None:
-        """Call the listeners; a front end for an event loop calls them on the loop."""
+        """Call the listeners. A front end for an event loop overrides this to call them on the loop."""
         self._listeners.call(event)
 
     @staticmethod
@@ -148,9 +148,9 @@ class SchedulerVerbs:
         shard: str | None = None,
         **trigger_args: Any,
     ) -> Job:
-        """Add a job; without a trigger it runs once, now. `shard` pins the job to a shard: its id becomes `{shard}id`.
+        """Add a job. Without a trigger it runs once, now. `shard` pins the job to a shard: its id becomes `{shard}id`.
 
-        Besides the trigger's own arguments, `trigger_args` takes the run policy: `timeout`, `retries`, `backoff`,
+        Besides the trigger's arguments, `trigger_args` accepts the run policy: `timeout`, `retries`, `backoff`,
         `retry_on`, `give_up_on`, `retention`, `priority`, `delivery`.
         """
         options = {
@@ -184,7 +184,7 @@ class SchedulerVerbs:
         executor: Any = undefined,
         **options: Any,
     ) -> Callable[[F], F]:
-        """Decorate a function to add it as a job; it replaces a job that has the same id."""
+        """Decorate a function to add it as a job; it replaces an existing job with the same id."""
 
         def decorate(func: F) -> F:
             self.add_job(
@@ -214,15 +214,15 @@ class SchedulerVerbs:
     def reschedule_job(
         self, job_id: str, jobstore: str | None = None, trigger: BaseTrigger | str | None = None, **trigger_args: Any
     ) -> Job:
-        """Give a job another trigger; its next run time is computed from now."""
+        """Replace a job's trigger; compute its next run time from now."""
         return self._book.reschedule(job_id, trigger, jobstore, **trigger_args)
 
     def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
-        """Stop a job from coming due."""
+        """Keep a job from firing until `resume_job`."""
         return self._book.pause(job_id, jobstore)
 
     def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
-        """Let a job come due again, from now on; remove it and return None if it has no fire time left."""
+        """Let a job fire again from now on; if it has no fire time left, remove it and return None."""
         return self._book.resume(job_id, jobstore)
 
     def skip_next(self, job: str | Job, jobstore: str | None = None) -> Job:
@@ -242,7 +242,7 @@ class SchedulerVerbs:
         *,
         trial: bool = False,
     ) -> PastFires:
-        """Run the past fires of a job between two times that have no run yet, oldest first; with `trial`, list them."""
+        """Run a job's past fires between two times that have no run yet, oldest first; with `trial`, only list them."""
         return self._book.run_past(job, jobstore, since, until, self._lease, trial=trial)
 
     def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None) -> list[datetime]:
@@ -250,18 +250,18 @@ class SchedulerVerbs:
         return self._book.preview(job, n, jobstore)
 
     def get_jobs(self, jobstore: str | None = None, pending: bool | None = None) -> list[Job]:
-        """Return the jobs of one store or of all by next run time, including those not stored yet."""
+        """Return the jobs of one store, or of all stores, by next run time; include pending ones."""
         return self._book.waiting(jobstore) if pending is True else self._book.list(jobstore)
 
     def get_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
-        """Return a job, or None."""
+        """Return a job, or None if there is none with this id."""
         try:
             return self._book.get(job_id, jobstore)
         except JobLookupError:
             return None
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Remove a job; its existing runs go on."""
+        """Remove a job; its existing runs continue."""
         self._book.remove(job_id, jobstore)
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
@@ -278,10 +278,9 @@ class SchedulerVerbs:
         *,
         since: datetime | timedelta | None = None,
     ) -> RunPage:
-        """Return runs, newest first: of one job, of one store, with one status, or all.
+        """Return runs, newest first: those of one job, of one store, with one status, or all.
 
-        `since` is a datetime, or a timedelta back from now. `.more` of the result says whether there are more than
-        `limit`.
+        `since` is a datetime, or a timedelta back from now. The result's `.more` is True if more than `limit` match.
         """
         query = make_query(status, job=job_id)
         with self._lock:
@@ -295,7 +294,7 @@ class SchedulerVerbs:
         return RunPage.of(sorted(runs, key=lambda run: run.created_at, reverse=True), limit, lambda: self.timezone)
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
-        """Print the jobs of one store or of all."""
+        """Print the jobs of one store or of all stores."""
         waiting = self._book.waiting(jobstore)
         sections = [("Pending jobs", waiting)] if waiting or self._node is None else []
         for alias in sorted(self._jobstores) if self._node is not None else ():
@@ -313,7 +312,7 @@ class SchedulerVerbs:
         portable.export_jobs(self.get_jobs(jobstore), outfile)
 
     def import_jobs(self, infile: Any, jobstore: str = "default") -> None:
-        """Add the jobs of a file written by export_jobs; a job replaces a stored one with the same id."""
+        """Add the jobs from a file that export_jobs wrote; each replaces a stored job with the same id."""
         from mainspring.schedulers import portable
 
         for job in portable.import_jobs(infile):

@@ -23,7 +23,7 @@ from mainspring.triggers import trigger_from_data
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]
 
 _FRAME: Final = "$frame"
-"""The key of a value that JSON cannot represent: it holds the value's frame as base64 text."""
+"""The key that marks a value JSON cannot represent: it holds the value's frame as base64 text."""
 _CONTEXT: Final = "exported"
 
 
@@ -38,7 +38,7 @@ def print_jobs(sections: Iterable[tuple[str, list[Job]]], out: TextIO) -> None:
 
 
 def export_jobs(jobs: list[Job], outfile: Any) -> None:
-    """Write jobs as JSON; write nothing if one of them cannot be written."""
+    """Write jobs as JSON; write nothing if any of them cannot be written."""
     document = {"mainspring": 1, "version": __version__, "jobs": [_to_data(job) for job in jobs]}
     text = json.dumps(document, indent=1)
     with _opened(outfile, "w") as stream:
@@ -46,7 +46,7 @@ def export_jobs(jobs: list[Job], outfile: Any) -> None:
 
 
 def import_jobs(infile: Any) -> list[Job]:
-    """Read jobs; raise if one of them is wrong."""
+    """Read jobs; raise if any of them is invalid."""
     with _opened(infile, "r") as stream:
         text = stream.read()
     try:
@@ -124,7 +124,7 @@ def _from_data(data: dict[str, Any]) -> Job:
 
 
 def _to_json(value: Any, where: str) -> Any:
-    """Return a value unchanged if JSON can represent it, and any other as a frame of the codec."""
+    """Return a value unchanged if JSON can represent it, otherwise as a frame of the codec."""
     try:
         if json.loads(json.dumps(value)) == value and not (isinstance(value, dict) and _FRAME in value):
             return value

@@ -17,7 +17,7 @@ _BINDINGS = ("PySide6", "PyQt6", "PySide2", "PyQt5")
 
 
 def _core() -> Any:
-    """Return the QtCore of the binding in use, else of an installed one."""
+    """Return QtCore from the imported Qt binding, or from an installed one if none is imported."""
     for name in sorted(_BINDINGS, key=lambda binding: binding not in sys.modules):
         try:
             return import_module(f"{name}.QtCore")
@@ -27,14 +27,14 @@ def _core() -> Any:
 
 
 class QtScheduler(BaseScheduler):
-    """Runs jobs in threads, and calls listeners on the thread of the Qt event loop."""
+    """A scheduler that runs jobs in threads, and calls listeners on the Qt event loop's thread."""
 
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         core = _core()
         signal = getattr(core, "Signal", None) or core.pyqtSignal
 
         class Relay(core.QObject):  # type: ignore[misc, name-defined]
-            """Carries events to the thread that made the scheduler."""
+            """An object that carries events to the thread that made the scheduler."""
 
             arrived = signal(object)
 
@@ -51,4 +51,4 @@ class QtScheduler(BaseScheduler):
         if self._core.QCoreApplication.instance() is None:
             super()._deliver(event)
         else:
-            self._relay.arrived.emit(event)  # direct on the loop's own thread, queued from any other
+            self._relay.arrived.emit(event)  # direct on the loop's thread, queued from any other

@@ -21,7 +21,7 @@ __all__ = ["TornadoScheduler"]
 
 
 class TornadoScheduler(AsyncIOScheduler):
-    """Runs coroutine functions on a Tornado IOLoop (given, else the current one), plain functions in threads."""
+    """A scheduler for a Tornado IOLoop (the given or the current one); plain functions run in threads."""
 
     _options = frozenset({"io_loop"})
     _ioloop: IOLoop | None = None

@@ -22,7 +22,7 @@ __all__ = ["TwistedScheduler"]
 
 
 class TwistedScheduler(BaseScheduler):
-    """Runs jobs in the thread pool of a Twisted reactor (the given one, else the global one)."""
+    """A scheduler on the thread pool of a Twisted reactor (the given or the global one)."""
 
     _options = frozenset({"reactor"})
 
@@ -41,7 +41,7 @@ class TwistedScheduler(BaseScheduler):
         return bool(self._reactor.running and threadable.isInIOThread())  # type: ignore[no-untyped-call]
 
     def _must_not_block(self) -> bool:
-        # Reports and coroutines need the reactor's thread, so waiting there would keep runs from ending.
+        # Reports and coroutines need the reactor's thread: waiting on it would keep runs from ending.
         return self._on_reactor() or super()._must_not_block()
 
     def _deliver(self, event: SchedulerEvent) -> None:

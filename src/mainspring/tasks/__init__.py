@@ -1,7 +1,8 @@
 """django-q's verbs over an app: change `django_q.tasks` to `mainspring.tasks` in the imports.
 
-Importing this opens nothing. The verbs act on the app given to `set_app`, else on the one that `MAINSPRING_APP` names
-(`module:attribute`), else on `Mainspring()`, made when it is first needed. `docs/from-django-q.md` lists what differs.
+Importing this module opens nothing. The verbs act on the app given to `set_app`, else on the app that
+`MAINSPRING_APP` names (`module:attribute`), else on a `Mainspring()` made on first use.
+`docs/from-django-q.md` lists the differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""django-q's broker: a queue of the app's store, whose runs can be taken and settled by hand."""
+"""django-q's broker: a queue of the app's store, whose runs a caller can take and settle by hand."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mainspring.tasks.enqueueing import async_task
 __all__ = ["Broker", "get_broker", "queue_size"]
 
 DEAD_RUNS_PAGE: Final = 1000
-"""Look at this many runs whose lease is over before taking others."""
+"""Check this many runs with an expired lease before taking others."""
 
 
 class Broker:
-    """One queue. A run that `dequeue` took goes to another caller after `retry` seconds without an acknowledgement."""
+    """One queue. A run not acknowledged within `retry` seconds goes to the next caller of `dequeue`."""
 
     def __init__(self, list_key: str | None = None, *, app: Mainspring | None = None, retry: float = 60.0) -> None:
         self.app = get_app() if app is None else app
@@ -35,12 +35,12 @@ class Broker:
         self._holder = f"{BY_HAND_PREFIX}{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
-        """Put a call into the queue, with the options of `async_task`; return its id."""
+        """Enqueue a call, with the options of `async_task`; return its id."""
         options = {**(kwargs.pop("q_options", None) or {}), "broker": self}
         return async_task(func, *args, **kwargs, q_options=options)
 
     def dequeue(self, count: int = 1) -> list[tuple[str, RunView]]:
-        """Take up to `count` due runs; return for each the id to acknowledge it by, and the run."""
+        """Take up to `count` due runs; return pairs of the id to acknowledge and the run."""
         self._give_back()
         claimed = self.app.store.claim(
             [(lanes_of(self.list_key), count)], node=self._holder, token=os.urandom(12).hex(), lease=self.retry
@@ -62,11 +62,11 @@ class Broker:
         return self._settle(task_id, Result.RETURNED, value=result)
 
     def fail(self, task_id: str, reason: str = "failed by its broker") -> bool:
-        """Mark a run that this broker took as failed, for good; return False if the broker has lost it."""
+        """Mark a run that this broker took as finally failed; return False if the broker has lost it."""
         return self._settle(task_id, Result.RAISED, reason)
 
     def delete(self, task_id: str) -> bool:
-        """Delete a run, cancelling it first if it waits. A started run is stopped but stays: return False."""
+        """Delete a run, after cancelling it if it waits. A started run is only stopped, not deleted: return False."""
         try:
             self.app.cancel(task_id)
         except RunNotFound:
@@ -74,21 +74,21 @@ class Broker:
         return self.app.delete(task_id)
 
     def purge_queue(self) -> int:
-        """Cancel all waiting runs of the queue; return how many."""
+        """Cancel all waiting runs of the queue; return their number."""
         return self.app.purge(self.list_key)
 
     def delete_queue(self) -> int:
-        """Cancel all waiting runs of the queue and stop the started ones; return how many."""
+        """Cancel all waiting runs of the queue and stop the started ones; return their number."""
         running = self.app.runs.iterate(status=Status.RUNNING.value, queue=self.list_key)
         return self.purge_queue() + sum(self.app.cancel(run.id) for run in list(running))
 
     def queue_size(self) -> int:
-        """Return how many runs wait in the queue, due or not yet."""
+        """Return the number of waiting runs in the queue, due or not."""
         info = self._info()
         return info.waiting + info.delayed
 
     def lock_size(self) -> int:
-        """Return how many runs of the queue have been taken and not settled."""
+        """Return the number of runs of the queue that are claimed and not settled."""
         return self._info().running
 
     def ping(self) -> bool:
@@ -100,7 +100,7 @@ class Broker:
         return True
 
     def info(self) -> str:
-        """Return a line that says which queue of which store this is, without its password."""
+        """Return one line that names the queue and the store, without the password."""
         return f"queue {self.list_key} of {self.app!r}"
 
     def _info(self) -> QueueInfo:
@@ -126,10 +126,10 @@ def _report(run: Run, result: Result, reason: str, value: Any, now: int) -> Repo
 
 
 def get_broker(list_key: str | None = None) -> Broker:
-    """Return the broker of a queue, by default of the one that `async_task` puts calls into."""
+    """Return the broker of a queue, by default the queue that `async_task` uses."""
     return Broker(list_key)
 
 
 def queue_size(broker: Broker | None = None) -> int:
-    """Return how many runs wait in a broker's queue, by default in that of `async_task`."""
+    """Return the number of waiting runs in a broker's queue, by default the queue that `async_task` uses."""
     return (broker or get_broker()).queue_size()

@@ -1,4 +1,4 @@
-"""Calls put together step by step: AsyncTask, Chain, Iter."""
+"""Builders that assemble calls step by step: AsyncTask, Chain, Iter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsyncTask", "Chain", "Iter"]
 
 
 class _Option:
-    """An option of a call, as an attribute; setting it takes effect at the next `run`."""
+    """A call option as an attribute; a new value takes effect at the next `run`."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Option:
 
 
 class AsyncTask:
-    """A call with its options, enqueued by `run`."""
+    """A call with its options; `run` enqueues it."""
 
     broker = _Option()
     sync = _Option()
@@ -55,24 +55,24 @@ class AsyncTask:
         return self.id
 
     def result(self, wait: float = 0) -> Any:
-        """Return its result; None if it has not ended, or was not run."""
+        """Return the result, or None if the call has not ended or was not enqueued."""
         return result(self.id, wait) if self.started and self.id else None
 
     def fetch(self, wait: float = 0) -> FetchedTask | None:
-        """Return the run; None if it has not ended, or was not run."""
+        """Return the run, or None if it has not ended or was not enqueued."""
         return fetch(self.id, wait) if self.started and self.id else None
 
     def result_group(self, failures: bool = False, wait: float = 0, count: int | None = None) -> list[Any]:
-        """Return the results of its group."""
+        """Return the results of the call's group."""
         return result_group(self.group, failures, wait, count) if self.started and self.group else []
 
     def fetch_group(self, failures: bool = True, wait: float = 0, count: int | None = None) -> list[FetchedTask]:
-        """Return the runs of its group that have ended."""
+        """Return the ended runs of the call's group."""
         return fetch_group(self.group, failures, wait, count) if self.started and self.group else []
 
 
 class Chain:
-    """Calls that run one after another while they succeed."""
+    """Calls that run one after another as long as they succeed."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Chain:
         self.started = False
 
     def append(self, func: Any, /, *args: Any, **kwargs: Any) -> int:
-        """Add a call at the end; return how many there are. The next `run` is a new chain."""
+        """Add a call at the end; return the number of calls. The next `run` enqueues a new chain."""
         self.chain.append((func, args, kwargs))
         self.started = False
         return self.length()
@@ -103,24 +103,24 @@ class Chain:
         return self.group
 
     def result(self, wait: float = 0) -> list[Any]:
-        """Return the results so far, in order, waiting until the chain is through or has failed."""
+        """Return the results so far, in order, after waiting until the chain has ended or failed."""
         return result_group(self.group, wait=wait) if self.started else []
 
     def fetch(self, failures: bool = True, wait: float = 0) -> list[FetchedTask]:
-        """Return the runs that have ended, in order, waiting until the chain is through or has failed."""
+        """Return the ended runs, in order, after waiting until the chain has ended or failed."""
         return fetch_group(self.group, failures, wait) if self.started else []
 
     def current(self) -> int:
-        """Return how many calls have ended."""
+        """Return the number of calls that have ended."""
         return count_group(self.group) if self.started else 0
 
     def length(self) -> int:
-        """Return how many calls there are."""
+        """Return the number of calls."""
         return len(self.chain)
 
 
 class Iter:
-    """One call for each item, and one collected result."""
+    """One call for each item, with one collected result."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Iter:
         self.started = False
 
     def append(self, *args: Any) -> int:
-        """Add an item: the arguments of one call; return how many there are."""
+        """Add an item, the arguments of one call; return the number of items."""
         self.args.append(args)
         self.started = False
         return self.length()
@@ -152,13 +152,13 @@ class Iter:
         return self.id
 
     def result(self, wait: float = 0) -> Any:
-        """Return the list of results; None if not all of them are there, text if one has failed."""
+        """Return the list of results, None if some are missing, or text if one call failed."""
         return result(self.id, wait) if self.started and self.id else None
 
     def fetch(self, wait: float = 0) -> FetchedTask | None:
-        """Return the run that collects the results; None if it has not ended."""
+        """Return the run that collects the results, or None if it has not ended."""
         return fetch(self.id, wait) if self.started and self.id else None
 
     def length(self) -> int:
-        """Return how many items there are."""
+        """Return the number of items."""
         return len(self.args)

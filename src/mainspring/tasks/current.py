@@ -1,4 +1,4 @@
-"""The app that the verbs act on, and its twin that executes `sync=True` calls in this thread."""
+"""The app that the verbs act on, and its inline twin, which executes `sync=True` calls in the calling thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _twins: WeakKeyDictionary[Mainspring, Mainspring] = WeakKeyDictionary()
 
 
 def set_app(app: Mainspring | None) -> None:
-    """Set the app on which the verbs of this module act; None: find one when it is needed."""
+    """Set the app that the verbs act on; with None, find one when a verb needs it."""
     global _app
     if app is not None and not isinstance(app, Mainspring):
         raise TypeError(f"set_app takes a Mainspring, not {app!r}")
@@ -35,7 +35,7 @@ def set_app(app: Mainspring | None) -> None:
 
 
 def get_app() -> Mainspring:
-    """Return the app that the verbs of this module act on, found or made now if there was none."""
+    """Return the app that the verbs act on; find or make one if none is set."""
     global _app
     found = _app
     if found is None:
@@ -59,7 +59,7 @@ def _find_app() -> Mainspring:
 
 
 def inline_twin(app: Mainspring) -> Mainspring:
-    """Return an app with the same tasks and middleware that executes what it is given in the calling thread."""
+    """Return an app with the same tasks and middleware that executes its calls in the calling thread."""
     if app.inline:
         return app
     with _lock:
@@ -82,6 +82,6 @@ def inline_twin(app: Mainspring) -> Mainspring:
 
 
 def sides(app: Mainspring) -> list[Mainspring]:
-    """Return where runs of the app's calls may be: in its store, and in this process if some were made by `sync`."""
+    """Return the apps that may hold the app's runs: the app, and its inline twin if `sync` calls made one."""
     twin = _twins.get(app)
     return [app] if twin is None else [app, twin]

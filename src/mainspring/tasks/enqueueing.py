@@ -1,4 +1,4 @@
-"""Enqueue function calls: one call, a chain of calls, one call for each item."""
+"""Enqueue function calls: one call, a chain of calls, or one call for each item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
     """Enqueue a call of a function; return the id of the run.
 
     Options are keywords (`task_name`, `hook`, `group`, `save`, `sync`, `cached`, `ack_failure`, `chain`, `broker`,
-    `cluster`, `timeout`) or in `q_options`, where they cannot clash with the function's own keyword arguments.
+    `cluster`, `timeout`), or entries of `q_options`, where they cannot clash with the function's keyword arguments.
     """
     asked = read_options(kwargs)
     if asked.chain:
@@ -56,7 +56,7 @@ def _enqueue_chain(asked: CallOptions, steps: list[Any], group: str | None) -> s
 
 
 def _parts(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the parts of a step: a function, or a tuple of it, its arguments and its keyword arguments."""
+    """Split a step into function, arguments and keyword arguments; it is a function or a tuple of these."""
     if not isinstance(step, tuple | list):
         return step, (), {}
     if not 1 <= len(step) <= 3:
@@ -67,9 +67,9 @@ def _parts(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 def async_iter(func: Any, args_iter: Iterable[Any], /, **kwargs: Any) -> str:
-    """Enqueue one call for each item, tuples as several arguments; return the id of the collected result."""
+    """Enqueue one call for each item, a tuple as several arguments; return the id of the collected result."""
     asked = read_options(kwargs)
-    # The items belong to a group of their own, and are collected instead of hooked.
+    # `gather` gives the items their own group and collects their results, so these options do not apply to them.
     changes = {name: value for name, value in asked.changes.items() if name not in _NOT_OF_ITEMS}
     app = inline_twin(asked.app) if asked.sync else asked.app
     items = asked._replace(changes=changes)

@@ -1,4 +1,4 @@
-"""Results: of one run, or of a group. Every result is in the store, so the `_cached` verbs are the same verbs."""
+"""Results of one run or of a group. The store holds every result, so the `_cached` verbs equal the plain ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNENDED: Final = tuple(status.value for status in UNFINISHED)
 
 
 class FetchedTask:
-    """A run that has ended, under the names of django-q's Task; `run` is the run itself."""
+    """An ended run under the names of django-q's Task; `run` is the run itself."""
 
     __slots__ = ("_app", "run")
 
@@ -48,37 +48,37 @@ class FetchedTask:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id of the run."""
         return self.run.id
 
     @property
     def name(self) -> str:
-        """Its readable name."""
+        """The readable name of the run."""
         return str(self.run.name)
 
     @property
     def func(self) -> str:
-        """The name of the function."""
+        """The name of the called function."""
         return str(self.run.record.args[1]) if self._has_intended_date() else self.run.func
 
     @property
     def hook(self) -> str | None:
-        """The name of its hook."""
+        """The name of the hook, or None."""
         return self.run.record.policy.hook  # type: ignore[return-value]
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Its positional arguments."""
+        """The positional arguments of the call."""
         return self.run.record.args[2:] if self._has_intended_date() else self.run.record.args
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """Its keyword arguments."""
+        """The keyword arguments of the call."""
         return self.run.record.kwargs
 
     @property
     def success(self) -> bool:
-        """Whether it succeeded; if not, it failed, was cancelled, came too late or is broken."""
+        """Whether the run succeeded; otherwise it failed, was cancelled, missed its time or is broken."""
         return self.run.status is Status.SUCCEEDED and self.run.record.unverified is None
 
     @property
@@ -95,43 +95,43 @@ class FetchedTask:
 
     @property
     def group(self) -> str | None:
-        """Its group."""
+        """The name of the run's group, or None."""
         return self.run.record.group
 
     @property
     def cluster(self) -> str:
-        """Its queue."""
+        """The name of the run's queue."""
         return self.run.record.queue
 
     @property
     def started(self) -> datetime | None:
-        """When its last attempt started; None if it never did."""
+        """The start of the last attempt, or None if none started."""
         return self.run.started_at
 
     @property
     def stopped(self) -> datetime | None:
-        """When it ended."""
+        """The time at which the run ended."""
         return self.run.finished_at
 
     @property
     def attempt_count(self) -> int:
-        """How often it was started."""
+        """The number of started attempts."""
         return self.run.record.attempt
 
     def time_taken(self) -> float:
-        """Return the seconds from its last start to its end."""
+        """Return the seconds from the last start to the end."""
         return self.run.duration or 0.0
 
     def group_result(self, failures: bool = False) -> list[Any]:
-        """Return the results of its group."""
+        """Return the results of the run's group."""
         return _results(_of_group(self._app, self.group, failures)) if self.group else []
 
     def group_count(self, failures: bool = False) -> int:
-        """Return how many of its group have ended, or have failed."""
+        """Return the number of ended runs in the group, or of its failures."""
         return _count(self._app, self.group, FAILURES if failures else ENDED) if self.group else 0
 
     def group_delete(self, tasks: bool = True) -> int:
-        """Delete those of its group that have ended."""
+        """Delete the ended runs of the group; return their number."""
         return _delete_group(self._app, self.group, tasks) if self.group else 0
 
     def _has_intended_date(self) -> bool:
@@ -145,12 +145,12 @@ class FetchedTask:
 
 
 def fetch(task_id: str, wait: float = 0, cached: bool = False) -> FetchedTask | None:
-    """Return a run once it has ended, waiting up to `wait` milliseconds (-1: for ever) for that, or None."""
+    """Return an ended run, after waiting up to `wait` milliseconds (-1: forever); return None if it has not ended."""
     return _fetch(get_app(), task_id, wait)
 
 
 def result(task_id: str, wait: float = 0, cached: bool = False) -> Any:
-    """Return what a run returned, or how it failed as text; None if it has not ended in `wait` ms (-1: for ever)."""
+    """Return a run's result, or its failure as text; None if it has not ended within `wait` ms (-1: forever)."""
     task = _fetch(get_app(), task_id, wait)
     return None if task is None else task.result
 
@@ -163,7 +163,7 @@ def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
             continue
         except TimeoutError:
             return None
-        except TransactionOpen:  # it would wait for ever, but a look is no wait
+        except TransactionOpen:  # a wait here would never end, but wait=0 only looks
             if wait:
                 raise
             return None
@@ -176,9 +176,9 @@ def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
 def fetch_group(
     group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, cached: bool = False
 ) -> list[FetchedTask]:
-    """Return those of a group that have ended, in that order, without the failures if asked.
+    """Return the ended runs of a group in the order in which they ended, optionally without the failures.
 
-    Wait up to `wait` milliseconds (-1: for ever) until `count` of them, or all there are, have ended.
+    Wait up to `wait` milliseconds (-1: forever) until `count` of them, or all existing ones, have ended.
     """
     return _fetch_group(get_app(), group_id, failures, wait, count)
 
@@ -186,19 +186,19 @@ def fetch_group(
 def result_group(
     group_id: str, failures: bool = False, wait: float = 0, count: int | None = None, cached: bool = False
 ) -> list[Any]:
-    """Return the results of a group in the order in which they came, those of failures if asked; see `fetch_group`."""
+    """Return a group's results in the order in which the runs ended, optionally with failures; see `fetch_group`."""
     return _results(_fetch_group(get_app(), group_id, failures, wait, count))
 
 
 def count_group(group_id: str, failures: bool = False, cached: bool = False) -> int:
-    """Return how many of a group have ended, or how many of them are failures."""
+    """Return the number of ended runs in a group, or only of its failures."""
     return _count(get_app(), group_id, FAILURES if failures else ENDED)
 
 
 def delete_group(group_id: str, tasks: bool = True, cached: bool = False) -> int:
-    """Delete those of a group that have ended; return how many.
+    """Delete the ended runs of a group; return their number.
 
-    django-q's `tasks=False` takes the label off and keeps them; what has ended does not change here, so it is refused.
+    django-q's `tasks=False` only removes the group's name. An ended run cannot change here, so it raises ValueError.
     """
     return _delete_group(get_app(), group_id, tasks)
 
@@ -210,7 +210,7 @@ def _fetch_group(
         return _count(app, group, UNENDED) == 0 if count is None else _count(app, group, ENDED) >= count
 
     if wait:
-        with suppress(TimeoutError):  # then there is less to return
+        with suppress(TimeoutError):  # return fewer runs then
             app.runs.wait_until(complete, _seconds(wait))
     return _of_group(app, group, failures)
 
@@ -223,7 +223,7 @@ def _of_group(app: Mainspring, group: str, failures: bool) -> list[FetchedTask]:
 
 
 def _all(app: Mainspring, group: str, statuses: tuple[str, ...]) -> Iterator[RunView]:
-    """Yield the runs of a group, a page at a time."""
+    """Yield the runs of a group, one page at a time."""
     last = None
     while page := app.find(status=statuses, group=group, limit=FIND_PAGE_RUNS, after=last):
         yield from page
@@ -235,7 +235,7 @@ def _results(tasks: list[FetchedTask]) -> list[Any]:
 
 
 def _count(app: Mainspring, group: str, statuses: tuple[str, ...]) -> int:
-    """Count the runs of a group; the rest of a chain that failed has never run, and does not count in django-q."""
+    """Count the runs of a group, as django-q does: without the steps that never ran because their chain failed."""
     number = 0
     for side in sides(app):
         number += side.count(status=statuses, group=group)
@@ -264,42 +264,42 @@ def _seconds(wait: float) -> float | None:
 
 
 def result_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> Any:
-    """Return what `result` does."""
+    """Return the same as `result`."""
     task = _fetch(_app_of(broker), task_id, wait)
     return None if task is None else task.result
 
 
 def fetch_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> FetchedTask | None:
-    """Return what `fetch` does."""
+    """Return the same as `fetch`."""
     return _fetch(_app_of(broker), task_id, wait)
 
 
 def result_group_cached(
     group_id: str, failures: bool = False, wait: float = 0, count: int | None = None, broker: Broker | None = None
 ) -> list[Any]:
-    """Return what `result_group` does."""
+    """Return the same as `result_group`."""
     return _results(_fetch_group(_app_of(broker), group_id, failures, wait, count))
 
 
 def fetch_group_cached(
     group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, broker: Broker | None = None
 ) -> list[FetchedTask]:
-    """Return what `fetch_group` does."""
+    """Return the same as `fetch_group`."""
     return _fetch_group(_app_of(broker), group_id, failures, wait, count)
 
 
 def count_group_cached(group_id: str, failures: bool = False, broker: Broker | None = None) -> int:
-    """Return what `count_group` does."""
+    """Return the same as `count_group`."""
     return _count(_app_of(broker), group_id, FAILURES if failures else ENDED)
 
 
 def delete_group_cached(group_id: str, broker: Broker | None = None) -> int:
-    """Delete those of a group that have ended; return how many."""
+    """Delete the ended runs of a group; return their number."""
     return _delete_group(_app_of(broker), group_id, tasks=True)
 
 
 def delete_cached(task_id: str, broker: Broker | None = None) -> bool:
-    """Delete a run that has ended; False if there is none."""
+    """Delete an ended run; return False if there is none."""
     return any(side.delete(task_id) for side in sides(_app_of(broker)))
 
 

@@ -1,4 +1,4 @@
-"""Call a scheduled function with the time it was meant for, as `intended_date_kwarg` asks."""
+"""Call a scheduled function with its intended run time, as `intended_date_kwarg` requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CALL: Final = "mainspring.tasks.intended:call_with_intended_date"
 
 
 def call_with_intended_date(keyword: str, reference: str, /, *args: Any, **kwargs: Any) -> Any:
-    """Call what a reference names, with the time its run was due, in ISO format, as one of its keyword arguments."""
+    """Call the referenced function, and pass the time its run was due, in ISO format, as `keyword`."""
     found = ref_to_obj(reference)
     return _call(found.func if isinstance(found, Task) else found, keyword, args, kwargs)
 
 
 def register(app: Mainspring) -> None:
-    """Let an app's workers do it without a key, too: then what is called has to be a task of the app."""
+    """Register the call as a task, so that workers without a key can execute it too; its target must be a task then."""
 
     @wraps(call_with_intended_date)
     def call(keyword: str, reference: str, /, *args: Any, **kwargs: Any) -> Any:

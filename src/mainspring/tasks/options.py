@@ -1,4 +1,4 @@
-"""django-q's options of a call, translated into ours."""
+"""Translate django-q's call options into ours."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ OPTIONS: Final = (
 OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "inline"}
 JOB_OPTIONS: Final = frozenset({"coalesce", "max_instances", "misfire_grace_time"})
 UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
-"""The meaning of `ack_failure=False` for a task without retries of its own."""
+"""The meaning of `ack_failure=False` for a task that sets no retries."""
 
 
 class CallOptions(NamedTuple):
-    """The options of a call: the app and how it executes the call, the chain that follows, and our own options."""
+    """The options of a call: the app and how it executes the call, the chain that follows, and our options."""
 
     app: Mainspring
     sync: bool
     chain: list[Any]
     changes: dict[str, Any]
     keywords: dict[str, Any]
-    """The function's own keyword arguments."""
+    """The keyword arguments for the function."""
 
 
 def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **defaults: Any) -> CallOptions:
     """Separate options from the function's keyword arguments.
 
-    What `q_options` names is an option, and then a keyword of that name is the function's. Besides django-q's names
-    it may hold ours: `retries`, `priority`, `delay`, `unique`, ...
+    A name in `q_options` is always an option; a keyword of the same name then belongs to the function. Besides
+    django-q's names, `q_options` accepts ours: `retries`, `priority`, `delay`, `unique`, ...
     """
     keywords = dict(kwargs)
     given = keywords.pop("q_options", None)
@@ -78,7 +78,7 @@ def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **def
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options under our names; `save` and `ack_failure` stay, since they depend on the task."""
+    """Rename the options to ours. `save` and `ack_failure` stay, since they depend on the task."""
     for name in ("iter_count", "iter_cached"):
         options.pop(name, None)
     for theirs, ours in (("task_name", "name"), ("cluster", "queue")):
@@ -86,20 +86,20 @@ def _translated(options: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             options.setdefault(ours, value)
     cached = options.pop("cached", None)
-    # True, or a number of seconds for which a result is kept.
+    # True, or the number of seconds to keep a result.
     if cached is not None and not isinstance(cached, bool):
         options.setdefault("retention", cached)
     return options
 
 
 def call_of(app: Mainspring, func: Any, args: tuple[Any, ...], asked: CallOptions) -> TaskCall[Any]:
-    """Return the call of a function, with its options."""
+    """Return the call of a function with its options applied."""
     return with_options(app, find_task(app, func), asked.changes).call(*args, **asked.keywords)
 
 
 def with_options(app: Mainspring, task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any]:
-    """Return a task with django-q's options as part of its own."""
-    # A function that is no task has no options of its own.
+    """Return a task whose options include django-q's."""
+    # A function that is not a registered task has no options, so it gets the app's defaults.
     ours = {**({} if app.tasks.get(task.name) else app.call_defaults), **changes}
     save, ack_failure = ours.pop("save", None), ours.pop("ack_failure", None)
     if ours.get("hook") is not None:
@@ -117,7 +117,7 @@ def with_options(app: Mainspring, task: Task[..., Any], changes: Mapping[str, An
 
 
 def find_task(app: Mainspring, func: Any) -> Task[..., Any]:
-    """Return a task by its name or function, or one made of `module:name`, `module.name` or `module.Class.name`."""
+    """Find a task by name or function, or make one from `module:name`, `module.name` or `module.Class.name`."""
     if isinstance(func, str) and ":" not in func:
         known = app.tasks.get(func) or app.tasks.get(reference_of(func))
         if known is not None:
@@ -128,7 +128,7 @@ def find_task(app: Mainspring, func: Any) -> Task[..., Any]:
 
 
 def _with_colon(path: str) -> str:
-    """Return a dotted path as a reference: what is before the colon is a module."""
+    """Turn a dotted path into a reference, with a colon after the module."""
     parts = path.split(".")
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])

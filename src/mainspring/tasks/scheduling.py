@@ -1,4 +1,4 @@
-"""django-q's schedules as jobs of the app."""
+"""Schedules of django-q, kept as jobs of the app."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_REPEATS: Final = 100_000
 
 
 class Schedule:
-    """The types of schedules."""
+    """Constants for the types of schedules."""
 
     ONCE = "O"
     MINUTES = "I"
@@ -63,10 +63,10 @@ def schedule(
     intended_date_kwarg: str | None = None,
     **kwargs: Any,
 ) -> Job:
-    """Schedule a function; return the job, whose id is the name if one is given.
+    """Schedule a function; return the job, whose id is `name` if one is given.
 
-    The first run is at `next_run` (now; of a cron schedule its next time), the others follow from there by the wall
-    clock of the app's zone. A name that is taken raises ConflictingIdError.
+    The first run is at `next_run` (default: now, or a cron schedule's next time). The others follow by the wall clock
+    of the app's zone. A name that exists already raises ConflictingIdError.
     """
     asked = read_options(kwargs, hook=hook, cluster=cluster)
     app, changes = asked.app, dict(asked.changes)
@@ -87,11 +87,11 @@ def schedule(
 def _with_intended_date(
     app: Mainspring, task: Task[..., Any], keyword: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Task[..., Any], tuple[Any, ...]]:
-    """Return a task that calls another with the time its run was due, and its arguments."""
+    """Return a task, and its arguments, that calls another task with the time its run was due."""
     if not isinstance(keyword, str) or not keyword.isidentifier():
         raise ValueError(f"intended_date_kwarg names a keyword argument, which {keyword!r} cannot")
-    task.call(*args, **kwargs, **{keyword: ""})  # raises if it does not fit
-    reference = find_task(app, task.name).name  # raises if a worker could not find it
+    task.call(*args, **kwargs, **{keyword: ""})  # raises if the arguments do not fit
+    reference = find_task(app, task.name).name  # raises if a worker could not find the function
     intended.register(app)
     caller = app.tasks.find(intended.CALL)
     named = task.options(name=task.defaults.name or task.__name__).defaults
@@ -104,7 +104,7 @@ def _with_intended_date(
 def _plan(
     app: Mainspring, kind: str, minutes: int | None, cron: str | None, next_run: Any, repeats: int
 ) -> tuple[datetime, BaseTrigger]:
-    """Return the first fire and the trigger of a schedule; counted repeats become its end."""
+    """Return the first fire and the trigger of a schedule; a number of repeats becomes the trigger's end."""
     if kind not in _TYPES.values():
         raise ValueError(f"there is no schedule type {kind!r}{near(str(kind), _TYPES)}")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or not -1 <= repeats <= MOST_REPEATS or not repeats:
@@ -136,7 +136,7 @@ def first_of(trigger: BaseTrigger, start: datetime, cron: str | None) -> datetim
 
 
 def last_of(trigger: BaseTrigger, start: datetime, repeats: int) -> datetime | None:
-    """Return the time of the last of this many fires."""
+    """Return the time of the last of `repeats` fires."""
     fire: int | None = to_us(start)
     for _ in range(repeats - 1):
         fire = None if fire is None else trigger.next_fire(fire, fire)
@@ -172,7 +172,7 @@ def _calendar(start: datetime, end: date | None, **interval: int) -> BaseTrigger
 
 
 def _monthly(start: datetime, end: datetime | None, step: int) -> BaseTrigger:
-    """Fire every few months on the day of the start; in a month that lacks that day, on its last."""
+    """Fire every `step` months on the day of the start, or on the last day of a month without that day."""
     if start.day <= 28:
         return _calendar(start, end, months=step)
     months = sorted({(start.month - 1 + step * n) % 12 + 1 for n in range(12)})

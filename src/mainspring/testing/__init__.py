@@ -1,4 +1,4 @@
-"""Tools for tests of programs that use mainspring, and of stores for it."""
+"""Tools to test programs that use mainspring, and stores for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Kit"]
 
 
 def __getattr__(name: str) -> object:
-    # The tests of a store need nothing of an app, so the kit is imported when it is asked for.
+    # Tests of a store need no app, so the kit is imported only on request.
     if name == "Kit":
         from mainspring.testing.kit import Kit
 

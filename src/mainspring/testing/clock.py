@@ -13,7 +13,7 @@ __all__ = ["VirtualClock"]
 
 
 class VirtualClock:
-    """Time that only a test moves, and random numbers that are the same in every run."""
+    """Time that only a test moves, and random numbers that repeat in every run."""
 
     def __init__(self, start: int = 1_767_225_600 * SECOND, seed: int = 0) -> None:
         self._now = start
@@ -21,7 +21,7 @@ class VirtualClock:
         self._sleepers: WeakSet[threading.Event] = WeakSet()
 
     def now(self) -> int:
-        """Return the wall-clock instant."""
+        """Return the wall-clock instant, in microseconds."""
         return self._now
 
     def monotonic(self) -> float:
@@ -33,13 +33,13 @@ class VirtualClock:
         return self._random.random()
 
     def wake(self) -> Wake:
-        """Return an event that sleeps by this clock."""
+        """Return an event whose sleeps follow this clock."""
         sleeper = threading.Event()
         self._sleepers.add(sleeper)
         return sleeper
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake the sleepers."""
+        """Move time forward, and wake the sleepers."""
         self._now += round(seconds * SECOND)
         for sleeper in list(self._sleepers):
             sleeper.set()

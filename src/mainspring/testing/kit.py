@@ -1,4 +1,4 @@
-"""Test a program that uses mainspring: its app on a store in memory, with a clock that only the test moves.
+"""Test a program that uses mainspring: its app on an in-memory store, with a clock that only the test moves.
 
     with Kit(app) as kit:
         place_order(7)
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["Kit"]
 
 MOST_TURNS: Final = 100_000
-"""Give up after this many turns without rest: tasks that enqueue themselves would never end."""
+"""Give up after this many busy turns in a row: tasks that enqueue themselves would never end."""
 ENDED: Final = tuple(status.value for status in FINAL)
 WAITS: Final = tuple(status.value for status in WAITING)
 
 
 class _HeldRunner(InlineRunner):
-    """Keeps what is enqueued in memory until a test lets it run."""
+    """A runner that keeps enqueued runs in memory until a test executes them."""
 
     def __init__(self, app: Mainspring, clock: VirtualClock) -> None:
         super().__init__(app)
@@ -58,21 +58,21 @@ class _HeldRunner(InlineRunner):
             executor.now = self.node.elapsed
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
-        """Add runs; the test says when they run."""
+        """Add runs without executing them: the test decides when."""
         return self.add(runs)
 
     def work(self, run_ids: Sequence[str] = ()) -> None:
-        """Do nothing: the test says when runs run."""
+        """Do nothing: the test decides when runs are executed."""
 
     def _made_ready(self, run: Run, now: int) -> Run:
         return replace(run, call=self._through_codec(run), created_at=now, run_at=run.run_at or now)
 
     def _prepare(self, run: Run) -> Run:
-        prepared = super()._prepare(run)  # delays between attempts stay: the clock of a test is quick
+        prepared = super()._prepare(run)  # keep the delays between attempts: the test's clock skips them
         return replace(prepared, policy=replace(prepared.policy, backoff=run.policy.backoff))
 
     def turn(self) -> bool:
-        """Fire what is due and execute what is due, once; return False if nothing was."""
+        """Fire the due jobs and execute the due runs, once; return False if there were none."""
         self._link.scheduler()
         queues = self.store.stats().queues
         due = [queue.name for queue in queues if queue.waiting and not queue.paused and queue.name[0] != "!"]
@@ -91,18 +91,18 @@ class _HeldRunner(InlineRunner):
         return True
 
     def next_fire(self) -> int | None:
-        """Return when the next job fires."""
+        """Return the instant of the next fire, or None."""
         return self.store.due(0, 0).next_at
 
     def next_run(self) -> int | None:
-        """Return when the next waiting run may start."""
+        """Return the instant at which the next waiting run may start, or None."""
         paused = self._paused()
         waiting = self.runs.iterate(status="pending")
         return min((run.run_at for run in waiting if run.queue not in paused and run.queue[0] != "!"), default=None)
 
 
 class _PatientRuns(Runs):
-    """The runs of a kit: who waits for one lets everything run that can run, and never sleeps."""
+    """The runs of a kit. Waiting for a run executes everything that can run, and never sleeps."""
 
     def __init__(self, runner: _HeldRunner, app: Mainspring) -> None:
         super().__init__(
@@ -113,15 +113,15 @@ class _PatientRuns(Runs):
         self.drain: Callable[[], object] = int
 
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
-        """Let everything run that waits, then return the runs; raise TimeoutError for one that has not ended."""
+        """Execute everything that waits, then return the runs; raise TimeoutError for a run that has not ended."""
         self.drain()
         return super().ended(run_ids, timeout=0)
 
 
 class Kit:
-    """An app in memory, with a clock that only the test moves, and verbs that let its work run.
+    """An in-memory app with a clock that only the test moves, and verbs that execute its runs.
 
-    `now` is the time at which the test begins; by default the machine's. The app's own store is not touched.
+    `now` is the time at which the test begins, by default the machine's time. The kit does not touch the app's store.
     """
 
     def __init__(self, app: Mainspring, now: datetime | None = None) -> None:
@@ -146,23 +146,23 @@ class Kit:
         if self._before is not None:
             shared.inline, shared._companion, shared.clock = self._before
         self._runner = None
-        self.app._lifespan.close()  # the next test begins with resources of its own
+        self.app._lifespan.close()  # so that the next test opens its own resources
 
     # -- time and work ---------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
-        """The time of the test."""
+        """The current time of the test."""
         return from_us(self.clock.now(), self.app.timezone)
 
     def run_due(self) -> list[RunView]:
-        """Fire the jobs that are due and execute the runs that are due, until none is; return the runs that ended."""
+        """Fire the due jobs and execute the due runs until none is left; return the runs that ended."""
         return self._ended_by(self._run_due)
 
     def drain(self) -> list[RunView]:
-        """Execute all that waits, moving the clock on to runs with a delay; return the runs that ended.
+        """Execute all waiting runs, moving the clock forward to delayed ones; return the runs that ended.
 
-        Jobs that come due on the way fire. The clock does not move on to a fire for its own sake.
+        Jobs that come due on the way fire. The clock never moves forward just to reach a fire.
         """
 
         def work() -> None:
@@ -174,9 +174,9 @@ class Kit:
         return self._ended_by(work)
 
     def advance(self, seconds: float = 0, **parts: float) -> list[RunView]:
-        """Let time pass, `advance(60)` or `advance(days=365)`: all that comes due runs at its time.
+        """Move time forward, by `advance(60)` or `advance(days=365)`; execute each run at its time.
 
-        Return the runs that ended, in the order in which they did.
+        Return the runs that ended, in the order in which they ended.
         """
         if (left := timedelta(seconds=seconds, **parts)) < timedelta(0):
             raise ValueError("time does not go back; begin with an earlier one: Kit(app, now=...)")
@@ -196,16 +196,16 @@ class Kit:
     # -- what was enqueued -----------------------------------------------------------------------------------------
 
     def enqueued(self, task: Callable[..., Any] | str | None = None) -> list[RunView]:
-        """Return the runs that wait, of one task or of all, oldest first."""
+        """Return the waiting runs of one task, or of all, oldest first."""
         name = None if task is None else self._name(task)
         waiting = self._held.runs.iterate(status=WAITS)
         found = [run for run in waiting if name is None or run.call.task_name == name]
         return list(map(self._held.runs.view, sorted(found, key=lambda run: (run.created_at, run.id))))
 
     def assert_enqueued(self, task: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> RunView:
-        """Return the one waiting run of a task with these arguments; raise AssertionError if there is none, or more.
+        """Return the only waiting run of a task with these arguments; raise AssertionError for none or several.
 
-        Without arguments, any call of the task will do.
+        Without arguments, any call of the task matches.
         """
         waiting = self.enqueued(task)
         found = [run for run in waiting if not (args or kwargs) or (run.args, dict(run.kwargs)) == (args, kwargs)]

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `mainspring_kit` is a `Kit` on the app that the setting `mainspring_app` names.
+"""The pytest plugin: the fixture `mainspring_kit` is a `Kit` for the app that the setting `mainspring_app` names.
 
 [tool.pytest.ini_options]
 mainspring_app = "shop.jobs:app"
@@ -18,14 +18,14 @@ __all__ = ["mainspring_kit", "pytest_addoption"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the setting."""
+    """Add the setting `mainspring_app`."""
     parser.addini("mainspring_app", "the app that the fixture mainspring_kit tests, as MODULE:APP")
 
 
 @pytest.fixture
 def mainspring_kit(pytestconfig: pytest.Config) -> Iterator[Kit]:
-    """The app in memory, with a clock that only the test moves."""
-    # Every program that has pytest and mainspring loads this module, so it imports nothing until a test needs it.
+    """A `Kit` for the app: in memory, with a clock that only the test moves."""
+    # pytest loads this module in every program that has mainspring, so import nothing until a test needs it.
     from mainspring.app.loading.locating import find_app
     from mainspring.testing.kit import Kit
 

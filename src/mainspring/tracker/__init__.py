@@ -1,4 +1,4 @@
-"""Track the status of jobs in tables of your own: who may start one, who has it, how it ended."""
+"""Track the status of jobs in your own tables: who may start a job, who holds it, how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database's clock, in UTC, as an SQL expression: no other clock decides who has a lock."""
+"""The database's clock, in UTC, as an SQL expression. No other clock decides who holds a lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["now_for"]
 
 
 class DatabaseNow(FunctionElement[datetime]):
-    """The time in UTC without a zone, moved by some microseconds."""
+    """The time in UTC without a zone, shifted by a number of microseconds."""
 
     inherit_cache = True
     type = DateTime()
@@ -25,14 +25,14 @@ class DatabaseNow(FunctionElement[datetime]):
 
 
 class DatabaseNowAware(DatabaseNow):
-    """The same for a column with a time zone: a class of its own, since compiled statements are kept by class."""
+    """The same for a column with a time zone. It is a separate class because SQLAlchemy caches statements by class."""
 
     inherit_cache = True
     type = DateTime(timezone=True)
 
 
 def now_for(column_type: Any, seconds: float = 0.0) -> DatabaseNow:
-    """Return the database's time plus `seconds`, to be compared with or stored in a column of this type."""
+    """Return the database's time plus `seconds`, to compare with or store in a column of this type."""
     kind = DatabaseNowAware if getattr(column_type, "timezone", False) else DatabaseNow
     return kind(round(seconds * 1_000_000))
 
@@ -46,7 +46,7 @@ def _unknown(element: DatabaseNow, compiler: Any, **kw: Any) -> NoReturn:
 
 @compiles(DatabaseNow, "sqlite")
 def _sqlite(element: DatabaseNow, compiler: Any, **kw: Any) -> str:
-    # Padded to the six digits that SQLAlchemy writes, so that times compare as text.
+    # Pad to the six digits that SQLAlchemy writes, so that times compare as text.
     moved = compiler.process(element.clauses, **kw)
     return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', ({moved} / 1000000.0) || ' seconds')"
 

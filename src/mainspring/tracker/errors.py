@@ -3,13 +3,13 @@
 ```
 MainspringError
 ├── JobExecutionError
-│   ├── JobLockedError                somebody else has the job, or has taken it over
-│   ├── JobIsNotReadyToStartError     its status, or its retry_at, forbids to start it
+│   ├── JobLockedError                another worker holds the job, or has taken it over
+│   ├── JobIsNotReadyToStartError     its status or its retry_at forbids a start
 │   │   ├── JobAlreadySucceededError
 │   │   └── JobIgnoredError           it has failed too often
 │   └── JobUpdateError  (ValueError)  the body succeeded, but its updates cannot be stored
 ├── UnknownJobError     (ValueError, LookupError)
-└── ColumnError         (KeyError)    `Updates.set` was given a column that is not there or not the user's to set
+└── ColumnError         (KeyError)    `Updates.set` got an unknown column, or one that only the tracker sets
 ```
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class JobExecutionError(MainspringError):
-    """A job cannot be started, or its end cannot be written."""
+    """A job that cannot start, or whose end cannot be written."""
 
     def __init__(self, message: str = "", job_id: Any = None) -> None:
         super().__init__(message, job_id)
@@ -43,11 +43,11 @@ class JobExecutionError(MainspringError):
 
 
 class JobLockedError(JobExecutionError):
-    """Somebody else holds the job's lock."""
+    """Another worker holds the job's lock."""
 
 
 class JobIsNotReadyToStartError(JobExecutionError):
-    """The job is in a status from which this step does not start."""
+    """The step cannot start a job in this status."""
 
 
 class JobAlreadySucceededError(JobIsNotReadyToStartError):
@@ -55,15 +55,15 @@ class JobAlreadySucceededError(JobIsNotReadyToStartError):
 
 
 class JobIgnoredError(JobIsNotReadyToStartError):
-    """The job has failed too often, and is left alone until a person sends it back."""
+    """The job has failed too often: the tracker leaves it alone until a person sends it back."""
 
 
 class JobUpdateError(JobExecutionError, ValueError):
-    """The values that the body has set cannot be stored; the job is marked failed."""
+    """The values that the body set cannot be stored; the job is marked failed."""
 
 
 class UnknownJobError(MainspringError, ValueError, LookupError):
-    """The table has no job of this id."""
+    """The table has no job with this id."""
 
     def __init__(self, message: str, job_id: Any = None) -> None:
         super().__init__(message, job_id)
@@ -74,7 +74,7 @@ class UnknownJobError(MainspringError, ValueError, LookupError):
 
 
 class ColumnError(MainspringError, KeyError):
-    """A column that is not there, or that belongs to the tracker."""
+    """A column that does not exist, or that belongs to the tracker."""
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -1,4 +1,4 @@
-"""The lasting record of a failure: sqlalchemy_mate's two keys, and those of the kernel's own record."""
+"""The stored record of a failure: sqlalchemy_mate's two keys, and those of mainspring's own record."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mainspring.core.run import MESSAGE_CHARS, TRACEBACK_CHARS, describe
 __all__ = ["failure_records", "lost_records"]
 
 SHORT_ERROR_CHARS: Final = 200
-"""Characters of an error that a small column gets."""
+"""The number of characters of an error that a small column gets."""
 
 
 def failure_records(exception: BaseException, attempt: int, stack_limit: int | None) -> Iterator[dict[str, Any] | None]:
-    """Yield records of an exception, each smaller than the last, until one fits; None: leave the column alone."""
+    """Yield records of an exception, each smaller than the one before; at last None: leave the column unchanged."""
     error = describe(exception, 0, attempt)
     text = _limited(exception, stack_limit)
     full: dict[str, Any] = {
         "error": _clean(_repr(exception)),
-        # Too long even so: the kernel's form, which keeps the start and the end.
+        # This is still too long: use the kernel's form, which keeps the start and the end.
         "traceback": _clean(text if len(text) <= TRACEBACK_CHARS else error.traceback),
         "type": error.type,
         "message": _clean(error.message),
@@ -33,7 +33,7 @@ def failure_records(exception: BaseException, attempt: int, stack_limit: int | N
 
 
 def lost_records(expire: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the record of a holder that has vanished, and a smaller one."""
+    """Return the record for a job whose holder vanished, and a smaller one."""
     message = f"the holder of the lock did not end the job, nor renew the lock, within {expire:g} s"
     full = {"error": f"LockExpired({message!r})", "traceback": "", "type": "LockExpired", "message": message}
     return full, {"error": "LockExpired", "traceback": ""}
@@ -54,5 +54,5 @@ def _repr(exception: BaseException) -> str:
 
 
 def _clean(text: str) -> str:
-    # PostgreSQL's jsonb takes neither a NUL nor half a surrogate pair.
+    # PostgreSQL's jsonb accepts neither a NUL nor half a surrogate pair.
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The columns of a tracked job, for declarative classes of the user's own."""
+"""The columns of a tracked job, for the user's declarative classes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["BackoffMixin", "JobMixin"]
 
 J = TypeVar("J", bound="JobMixin")
 
-# Without fsp MariaDB would drop what is below a second.
+# Without fsp, MariaDB would drop fractions of a second.
 _TIME = DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
 
 
 class JobMixin:
-    """Add to a declarative class: `class Job(Base, JobMixin)`. Times are UTC, by the database's clock."""
+    """The columns and verbs of a tracked job: `class Job(Base, JobMixin)`. Times are UTC, by the database's clock."""
 
     id: Mapped[Any] = mapped_column(String(255), primary_key=True)
     status: Mapped[int] = mapped_column(Integer)
@@ -43,7 +43,7 @@ class JobMixin:
 
     @classmethod
     def create(cls: type[J], id: Any, status: int, data: Any = None, **kwargs: Any) -> J:
-        """Make a job, to be added to a session; a compound `id` is a tuple or a mapping, or comes in parts."""
+        """Make a job to add to a session. A compound `id` is a tuple, a mapping, or one keyword argument per column."""
         table = Table.of(cls)
         status = read_status(status, f"{cls.__name__}: status")
         if len(table.key) == 1 or isinstance(id, tuple | list | dict):
@@ -53,7 +53,7 @@ class JobMixin:
         for name in kwargs:
             if name not in table.columns and not hasattr(cls, name):
                 check_column(name, table.columns)
-        for name in {"create_at", "update_at"} & table.without_default:  # columns of the user's own
+        for name in {"create_at", "update_at"} & table.without_default:  # the user redefined these columns
             kwargs.setdefault(name, table.now(name))
         first: dict[str, Any] = {"lock": None, "lock_at": NAIVE_EPOCH, "retry": 0, "errors": table.stored({})}
         return cls(**(first | {"status": status, "data": data} | kwargs))
@@ -62,7 +62,7 @@ class JobMixin:
     def create_and_save(
         cls: type[J], engine_or_session: Target, id: Any, status: int, data: Any = None, **kwargs: Any
     ) -> J:
-        """Make a job and insert it; a given session is committed."""
+        """Make a job and insert it; commit a given session."""
         job = cls.create(id, status, data, **kwargs)
 
         def save(session: Session) -> None:
@@ -79,7 +79,7 @@ class JobMixin:
         return job
 
     def is_locked(self, expire: float | timedelta) -> bool:
-        """Estimate, by this machine's clock, whether somebody holds the lock; only `start` knows."""
+        """Estimate, by this machine's clock, whether a worker holds the lock; only `start` knows for certain."""
         if self.lock is None:
             return False
         locked_at = self.lock_at if self.lock_at.tzinfo is not None else self.lock_at.replace(tzinfo=UTC)
@@ -93,7 +93,7 @@ class JobMixin:
         *,
         expire: float | timedelta | None = None,
     ) -> tuple[str, datetime]:
-        """Take the lock if it is free, or past `expire`; return it and its time. A given session is committed."""
+        """Take the lock if it is free or older than `expire`; return it and its time. Commit a given session."""
         table = Table.of(type(self))
         status = read_status(in_progress_status, "in_progress_status")
         key = tuple(getattr(self, part) for part in table.key)
@@ -118,7 +118,7 @@ class JobMixin:
         return token, lock_at
 
     def update(self, engine_or_session: Target, updates: Updates) -> None:
-        """Write columns of this job at once, under its lock if this object has one."""
+        """Write columns of this job at once; require its lock if this object holds one."""
         table = Table.of(type(self))
         key = tuple(getattr(self, part) for part in table.key)
         for name in updates.values:
@@ -131,9 +131,9 @@ class JobMixin:
             raise JobLockedError(f"the lock of {name} is not held any more; nothing was written", id_)
 
     def heartbeat(self) -> Any:
-        """Renew the lock of a job that takes long; `await` it in an `async with` block.
+        """Renew the lock of a job that takes long; `await` the result in an `async with` block.
 
-        Raises JobLockedError if the lock is lost: stop then, since somebody else may be at work.
+        Raise JobLockedError if the lock is lost. Stop then: another worker may have taken the job.
         """
         work = held(self.lock)
         if work is None:
@@ -185,7 +185,7 @@ class JobMixin:
         limit: int | None = 10,
         older_task_first: bool = True,
     ) -> list[J]:
-        """Return up to `limit` jobs of a status, or of several, by the time of their last update."""
+        """Return up to `limit` jobs with one or several statuses, by the time of their last update."""
         table = Table.of(cls)
         codes = read_statuses(status, f"{cls.__name__}: status")
         order = [table.column("update_at"), *(table.column(part) for part in table.key)]
@@ -195,6 +195,6 @@ class JobMixin:
 
 
 class BackoffMixin:
-    """Add beside JobMixin to have failed jobs wait before they are tried again."""
+    """A column beside JobMixin's that makes failed jobs wait before the next attempt."""
 
     retry_at: Mapped[datetime | None] = mapped_column(_TIME, default=None)

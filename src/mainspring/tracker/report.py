@@ -1,4 +1,4 @@
-"""Report on a tracker's table: how many jobs have each status, and which have been locked longest."""
+"""Report on a tracker's table: the number of jobs per status, and the oldest locks."""
 
 from __future__ import annotations
 

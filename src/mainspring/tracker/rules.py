@@ -1,4 +1,4 @@
-"""The rules of a step: its statuses, how long a lock lasts, how often it is tried. Checked once, when declared."""
+"""The rules of a step: its statuses, the life of a lock, the number of attempts. They are checked at declaration."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TRACKER_COLUMNS: Final = frozenset({"id", "status", "create_at", "update_at", "l
 """The columns that only the tracker writes."""
 STATUSES: Final = ("pending", "in_progress", "failed", "succeeded", "ignored")
 LONGEST_SECONDS: Final = 100 * 365.25 * 86_400.0
-"""No lock and no back-off lasts longer."""
+"""The longest lock or back-off, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """One step that a job may go through; `where` names it in errors."""
+    """The rules of one step that a job may go through; `where` names the step in errors."""
 
     where: str
     pending: int
@@ -53,7 +53,7 @@ class Rules:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """The statuses that stand for "never tried by this step"."""
+        """The statuses of jobs that this step has not tried yet."""
         return (self.pending, *self.more_pending)
 
 
@@ -71,7 +71,7 @@ def make_rules(
     retry_on: Any = (),
     give_up_on: Any = (),
 ) -> Rules:
-    """Check a step's declaration, and return it."""
+    """Check a step's declaration; return its rules."""
     codes = {name: read_status(value, f"{where}: {name}") for name, value in statuses.items()}
     more = read_statuses(() if more_pending is None else more_pending, f"{where}: more_pending")
     _refuse_duplicates(where, codes, more)
@@ -100,7 +100,7 @@ def make_rules(
 
 
 def read_status(value: Any, where: str) -> int:
-    """Return a status as the number that is stored; an IntEnum's member is one."""
+    """Return a status as the number to store; accept a member of an IntEnum."""
     if not _is_int(value):
         raise ConfigurationError(f"{where} is {value!r}; a status is a whole number or a member of an IntEnum")
     return int(value)

@@ -1,4 +1,4 @@
-"""Run a step, written once over a Session, on what the user has: an engine or a session, sync or async."""
+"""Run a step, written once over a Session, on the user's engine or session, sync or async."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AsyncTarget: TypeAlias = "AsyncEngine | AsyncSession"
 Step = Callable[[Session], T]
 
 COLLISION_TRIES: Final = 8
-"""Try a step this often if it collides with other transactions."""
+"""The number of tries for a step that collides with other transactions."""
 COLLISION_CODES: Final = frozenset({"40001", "40P01", 1020, 1213})
 """Serialization failures and deadlocks of PostgreSQL and MariaDB: the transaction was undone, nothing else is wrong."""
 
@@ -36,7 +36,7 @@ OWN_SESSION: Final = {"own": True}
 
 
 def is_async(target: Any) -> bool:
-    """Return True if a target wants `async with`; refuse what is no target."""
+    """Return True if the target needs `async with`; raise TypeError if it is not a target."""
     if isinstance(target, Engine | Session | scoped_session):
         return False
     if isinstance(target, _async_kinds()):
@@ -47,7 +47,7 @@ def is_async(target: Any) -> bool:
 
 @cache
 def _async_kinds() -> tuple[type, ...]:
-    """Return the async kinds; none without greenlet, which SQLAlchemy asks for before anybody can make one."""
+    """Return the async kinds; empty without greenlet, since SQLAlchemy cannot make one without it."""
     try:
         from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
     except ImportError:
@@ -56,7 +56,7 @@ def _async_kinds() -> tuple[type, ...]:
 
 
 def run(target: Any, step: Step[T]) -> T:
-    """Run a step: in a session of its own, or in the given one, which it commits."""
+    """Run a step, which commits its work, in a new session for an engine, or else in the given session."""
     if is_async(target):
         raise TypeError(
             f"{type(target).__name__} cannot be used here; in async code use `async with Tracker.start(...)`, "
@@ -79,7 +79,7 @@ async def run_async(target: Any, step: Step[T]) -> T:
 
 
 def apart(target: Any, job_class: type) -> Any:
-    """Return an engine that opens new sessions, independent of the transaction of the given session."""
+    """Return an engine for new sessions that are independent of the given session's transaction."""
     if not is_async(target):
         return target if isinstance(target, Engine) else _engine_of(target, job_class)
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -93,7 +93,7 @@ def _engine_of(session: Any, job_class: type) -> Engine:
 
 
 def committed(session: Session, step: Step[T]) -> T:
-    """Do a step and commit it; repeat it after a collision, unless that would undo the user's own work."""
+    """Run a step and commit it; repeat it after a collision, unless that would undo the user's work."""
     for attempt in range(COLLISION_TRIES):
         try:
             result = step(session)
@@ -107,10 +107,10 @@ def committed(session: Session, step: Step[T]) -> T:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if the database or its driver refused a value, not a row."""
+    """Return True if the database or its driver refused a value rather than a row."""
     if isinstance(error, DBAPIError):
         return isinstance(error, DataError | ProgrammingError | InterfaceError | NotSupportedError)
-    # psycopg lets the TypeError of the JSON encoder through as it is.
+    # psycopg does not wrap the TypeError of the JSON encoder.
     return isinstance(error, StatementError | TypeError | ValueError)
 
 
@@ -119,7 +119,7 @@ def _collided(error: BaseException) -> bool:
     if driver is None:
         return False
     first = driver.args[0] if driver.args else None
-    if isinstance(first, dict):  # pg8000's; PyMySQL has a number there, psycopg and psycopg2 an attribute
+    if isinstance(first, dict):  # pg8000; PyMySQL has a number here, psycopg and psycopg2 an attribute
         first = first.get("C")
     codes = (getattr(driver, "sqlstate", None), getattr(driver, "pgcode", None), first)
     return any(isinstance(code, str | int) and code in COLLISION_CODES for code in codes)

@@ -1,4 +1,4 @@
-"""A step declared once: its table, its statuses and its rules, used by name."""
+"""A step, declared once by name: its table, its statuses and its rules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ J = TypeVar("J", bound=JobMixin)
 
 
 class Tracker(Generic[J]):
-    """Subclass to declare a step: `class Resize(Tracker[Picture]): pending = 10; in_progress = 11; ...`.
+    """A step, declared by a subclass: `class Resize(Tracker[Picture]): pending = 10; in_progress = 11; ...`.
 
-    A subclass without statuses is a place for settings that several steps share.
+    A subclass without statuses holds settings that several steps share.
     """
 
     job: ClassVar[Any]
@@ -83,9 +83,9 @@ class Tracker(Generic[J]):
     def start_next(
         cls, engine: Target | AsyncTarget, *, skip_error: bool | None = None, debug: bool | None = None
     ) -> Any:
-        """Take the oldest startable job at once; return None if there is none. Use the result in a `with` block.
+        """Take the oldest startable job at once, or return None if there is none. Use the result in a `with` block.
 
-        On an AsyncEngine, await it.
+        On an AsyncEngine, await the call.
         """
         table, rules = cls._ready(skip_error, debug)
         runner: Any = run_async if is_async(engine) else run
@@ -143,14 +143,14 @@ def _refuse_typos(cls: type[Tracker[Any]]) -> None:
 
 
 def _refuse_overlaps(cls: type[Tracker[Any]]) -> None:
-    """Refuse a status that another step of the same table needs for itself.
+    """Refuse a status that clashes with another step of the same table.
 
-    Steps meet only where one's succeeded, or pending, is the other's pending.
+    Two steps may share only their `pending` and `succeeded` statuses.
     """
     mine = cls.rules
     steps: dict[str, Rules] = cls.job.__dict__.get("__mainspring_steps__") or {}
     for where, other in steps.items():
-        if where == cls.__qualname__ or _own(other) == _own(mine):  # declared again, or varied
+        if where == cls.__qualname__ or _own(other) == _own(mine):  # the same step declared again, or a variant of it
             continue
         for own, foreign in ((mine, other), (other, mine)):
             shared = {*_own(own)[:3]} & {*_own(foreign), *foreign.waiting}

@@ -1,4 +1,4 @@
-"""A user's mapped class as the tracker uses it: its columns, its primary key, the statements on it."""
+"""The tracker's view of a user's mapped class: its columns, its primary key, its statements."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ J = TypeVar("J")
 
 REQUIRED_COLUMNS: Final = ("status", "create_at", "update_at", "lock", "lock_at", "retry", "data", "errors")
 CLAIM_CANDIDATES: Final = 16
-"""Let a claim choose among this many of the oldest jobs of each status, so that as many workers can claim at once."""
+"""The number of oldest jobs per status that a claim chooses from, so that as many workers can claim at once."""
 STATEMENTS_KEPT: Final = 64
-"""Keep this many compiled statements for a table."""
+"""The number of compiled statements to keep for a table."""
 
 
 class Table(Generic[J]):
@@ -77,7 +77,7 @@ class Table(Generic[J]):
     # -- ids ---------------------------------------------------------------------------------------------------
 
     def read_id(self, value: Any) -> tuple[Any, ...]:
-        """Return the values of the primary key: from one value, a tuple in the key's order, or a mapping by name."""
+        """Return the primary key's values, from one value, a tuple in the key's order, or a mapping by name."""
         name = self.job_class.__name__
         if isinstance(value, Mapping):
             if set(value) != set(self.key):
@@ -97,13 +97,13 @@ class Table(Generic[J]):
     def _check_type(self, part: str, value: Any) -> None:
         try:
             kind = self.column(part).type.python_type
-        except NotImplementedError:  # a type that does not tell
+        except NotImplementedError:  # the type does not define its Python type
             return
         if value is None or (kind in (int, str) and (not isinstance(value, kind) or isinstance(value, bool))):
             raise TypeError(f"{self.job_class.__name__}.{part} is of type {kind.__name__}, which {value!r} is not")
 
     def show_id(self, key: tuple[Any, ...]) -> Any:
-        """Return an id as it was given: one value, or a tuple."""
+        """Return an id in the form the user gave: one value, or a tuple."""
         return key[0] if len(key) == 1 else key
 
     # -- parts of statements -----------------------------------------------------------------------------------
@@ -113,15 +113,15 @@ class Table(Generic[J]):
         return getattr(self.job_class, name)
 
     def now(self, name: str, seconds: float = 0.0) -> ColumnElement[Any]:
-        """Return the database's time plus `seconds`, as the column keeps it."""
+        """Return the database's time plus `seconds`, in the form that the column stores."""
         return now_for(self.column(name).type, seconds)
 
     def is_job(self, key: tuple[Any, ...]) -> ColumnElement[bool]:
-        """Return the condition that a row is this job."""
+        """Return the condition that selects this job's row."""
         return and_(*(self.column(part) == value for part, value in zip(self.key, key, strict=True)))
 
     def update(self) -> Update:
-        """Begin an UPDATE that leaves the objects in sessions alone."""
+        """Begin an UPDATE that does not touch objects in sessions."""
         return update(self.job_class).execution_options(synchronize_session=False)
 
     def _expired(self, expire: float) -> ColumnElement[bool]:
@@ -133,7 +133,7 @@ class Table(Generic[J]):
         return nobody if expire is None else or_(nobody, self._expired(expire))
 
     def _branches(self, rules: Rules) -> list[ColumnElement[bool]]:
-        """Return the ways to be startable, one status each, so that an index on (status, create_at) serves each."""
+        """Return one startable condition per status, so that an index on (status, create_at) serves each."""
         status = self.column("status")
         free = self.free(rules.expire)
         failed = and_(status == rules.failed, free)
@@ -150,9 +150,9 @@ class Table(Generic[J]):
     # -- claiming ----------------------------------------------------------------------------------------------
 
     def _take(self, rules: Rules) -> Update:
-        """Return the UPDATE that takes a job; it ignores the job if its holder vanished at the last allowed attempt.
+        """Return the UPDATE that takes a job; it ignores a job whose holder vanished at the last allowed attempt.
 
-        The order matters: MariaDB computes each value from those set before it.
+        The order matters: MariaDB computes each value from the values set before it.
         """
         status, lock, retry, errors = (self.column(name) for name in ("status", "lock", "retry", "errors"))
         worn_out = and_(status == rules.in_progress, retry + 1 >= rules.max_retry)
@@ -176,7 +176,7 @@ class Table(Generic[J]):
         return None
 
     def take_one(self, session: Session, rules: Rules, token: str, key: tuple[Any, ...]) -> bool:
-        """Take this job if it is startable by the database's clock; return True if it was."""
+        """Take this job if it is startable by the database's clock; return True on success."""
         statement = self._made(self._take_one, rules)
         values = {"claim_token": token} | {f"claim_key_{number}": value for number, value in enumerate(key)}
         return cast("CursorResult[Any]", session.execute(statement, values)).rowcount == 1
@@ -189,7 +189,7 @@ class Table(Generic[J]):
         return self._take(rules).where(*key, self.startable(rules))
 
     def take_oldest(self, session: Session, rules: Rules, token: str) -> tuple[Any, ...] | None:
-        """Take the oldest startable job in one statement, skipping those that others are taking."""
+        """Take the oldest startable job in one statement; skip jobs that other workers are taking."""
         row = session.execute(self._made(self._take_oldest, rules), {"claim_token": token}).first()
         return None if row is None else tuple(row)
 
@@ -204,7 +204,7 @@ class Table(Generic[J]):
             .with_for_update(skip_locked=True)
             .correlate(None)
         )
-        # `=`, not IN: PostgreSQL may run the subquery of an IN once per row, and so take several.
+        # `=`, not IN: PostgreSQL may run the subquery of an IN once per row, and then take several jobs.
         return self._take(rules).where(tuple_(*key) == mine.scalar_subquery()).returning(*key)
 
     def oldest(self, session: Session, rules: Rules) -> list[tuple[Any, ...]]:
@@ -230,10 +230,10 @@ class Table(Generic[J]):
         return [self.column(part) for part in self.key]
 
     def _made(self, make: Callable[[Rules], Any], rules: Rules) -> Any:
-        """Return a statement, made once: making it costs more than running it."""
+        """Return a cached statement: building one costs more than running it."""
         kept = self._kept.get((make.__name__, rules))
         if kept is None:
-            if len(self._kept) >= STATEMENTS_KEPT:  # somebody has new rules for every call
+            if len(self._kept) >= STATEMENTS_KEPT:  # a caller has new rules for every call
                 self._kept.clear()
             kept = self._kept[make.__name__, rules] = make(rules)
         return kept
@@ -241,9 +241,9 @@ class Table(Generic[J]):
     # -- reading -----------------------------------------------------------------------------------------------
 
     def read(self, session: Session, key: tuple[Any, ...]) -> J | None:
-        """Read a job as this transaction sees it, belonging to no session."""
+        """Read a job as this transaction sees it, detached from any session."""
         connection = session.connection(bind_arguments={"mapper": inspect(self.job_class)})
-        # A reader of its own: the user's session may have the job already, with changes of the user's.
+        # Use a separate session: the user's may hold the job already, with unsaved changes.
         with Session(connection, join_transaction_mode="rollback_only", autoflush=False) as reader:
             return reader.get(self.job_class, key)
 
@@ -259,18 +259,18 @@ class Table(Generic[J]):
     # -- while it is held --------------------------------------------------------------------------------------
 
     def write(self, session: Session, key: tuple[Any, ...], token: str | None, values: Mapping[str, Any]) -> bool:
-        """Write to a job whose lock we hold, or without a token to any; return True if it is there and still ours."""
+        """Write to a job while `token` holds its lock (None: always); return True if a row was written."""
         held = () if token is None else (self.column("lock") == token,)
         statement = self.update().where(self.is_job(key), *held)
         statement = statement.values({self.column(name): value for name, value in values.items()})
         return cast("CursorResult[Any]", session.execute(statement)).rowcount == 1
 
     def stored(self, record: dict[str, Any]) -> Any:
-        """Return an error's record as the column keeps it: JSON, also in a text column."""
+        """Return an error's record in the form that the column stores: JSON, also in a text column."""
         return json.dumps(record) if isinstance(self.column("errors").type, String) else record
 
     def ended(self, status: int, retry: int, wait: float | None) -> dict[str, Any]:
-        """Return what every end writes: the status, the count, a free lock, and when it may be tried again."""
+        """Return the values that every end writes: the status, the count, a free lock, and the next retry time."""
         values = {"status": status, "retry": retry, "lock": None, "update_at": self.now("update_at")}
         if self.backs_off:
             values["retry_at"] = null() if wait is None else self.now("retry_at", wait)

@@ -1,4 +1,4 @@
-"""The values that the body of a job sets, to be written when it succeeds."""
+"""The values that a job's body sets, written when it succeeds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Updates"]
 
 @dataclass
 class Updates:
-    """Values by column, written together with the status `succeeded`, or not at all."""
+    """Values by column, written in one step with the status `succeeded`, or not at all."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    # Column -> whether it is part of the primary key; None where the table is not known yet.
+    # Column -> whether it is part of the primary key; None if the table is not known yet.
     _columns: Mapping[str, bool] | None = field(default=None, repr=False, compare=False)
 
     def set(self, key: str, value: Any) -> None:
@@ -28,7 +28,7 @@ class Updates:
 
 
 def check_column(key: str, columns: Mapping[str, bool] | None) -> None:
-    """Refuse a column that only the tracker writes, or that is not there."""
+    """Raise for a column that does not exist, or that only the tracker writes."""
     if not isinstance(key, str):
         raise TypeError(f"a column is named by a text, not by {key!r}")
     own = {name for name in columns or () if name not in TRACKER_COLUMNS and not (columns or {})[name]}

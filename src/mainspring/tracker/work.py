@@ -1,4 +1,4 @@
-"""One attempt at a job: take its lock, let the body run, write how it ended, all under that lock."""
+"""One attempt at a job: take its lock, run the body, write how it ended, all under that lock."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ J = TypeVar("J")
 log = logging.getLogger("mainspring.tracker")
 
 CLAIM_ROUNDS: Final = 8
-"""Look again this often if other workers were faster."""
+"""The number of rounds in which to look again after other workers were faster."""
 INTERRUPTIONS: Final = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
-"""Exceptions that stop a job from outside: it has failed, but no attempt is charged."""
+"""Exceptions that stop a job from outside: the job fails, but no attempt is charged."""
 
-# By lock, not on the job, so that a job can be pickled.
+# Keyed by lock instead of stored on the job, so that a job can be pickled.
 _held: weakref.WeakValueDictionary[str, Work[Any]] = weakref.WeakValueDictionary()
 
 
 def held(lock: str | None) -> Work[Any] | None:
-    """Return the attempt that holds this lock in this process."""
+    """Return this process's attempt that holds the lock, or None."""
     return None if lock is None else _held.get(lock)
 
 
 class Work(Generic[J]):
-    """An attempt at one job: `with` (or `async with`) it to get `(job, updates)`."""
+    """An attempt at one job; `with` (or `async with`) gives `(job, updates)`."""
 
     def __init__(self, target: Any, table: Table[J], rules: Rules, key: tuple[Any, ...]) -> None:
         self._target, self._table, self._rules, self._key = target, table, rules, key
@@ -101,7 +101,7 @@ class Work(Generic[J]):
     # -- taking ------------------------------------------------------------------------------------------------
 
     def take(self, session: Session) -> J:
-        """Take the lock, or raise an error that says why not."""
+        """Take the lock, or raise an error that says why it cannot be taken."""
         for _ in range(CLAIM_ROUNDS):
             job = committed(session, self.claim)
             if job is not None:
@@ -110,13 +110,13 @@ class Work(Generic[J]):
         raise JobLockedError(f"{self._name} is taken by others again and again", self._table.show_id(self._key))
 
     def claim(self, session: Session) -> J | None:
-        """Take this job and read it; None if it is not startable."""
+        """Take this job and read it; return None if it is not startable."""
         if not self._table.take_one(session, self._rules, self._token, self._key):
             return None
         return self._read_taken(session)
 
     def claim_oldest(self, session: Session) -> bool:
-        """Take the oldest startable job and read it; return True if there was one."""
+        """Take the oldest startable job and read it; return False if there is none."""
         key = self._table.take_oldest(session, self._rules, self._token)
         if key is None:
             return False
@@ -126,7 +126,7 @@ class Work(Generic[J]):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the job was taken; it is ignored instead if its holder vanished at the last allowed attempt."""
+        """Whether the job was taken. If its holder vanished at the last allowed attempt, it was ignored instead."""
         return self._job is not None
 
     def _read_taken(self, session: Session) -> J | None:
@@ -142,7 +142,7 @@ class Work(Generic[J]):
         return self._job
 
     def _refuse(self, session: Session) -> None:
-        """Raise the reason why the job was not startable; return if it is by now."""
+        """Raise the reason why the job was not startable; return if it has become startable."""
         table, rules, name, id_ = self._table, self._rules, self._name, self._table.show_id(self._key)
         row = committed(session, lambda session: table.glance(session, rules, self._key))
         if row is None:
@@ -169,7 +169,7 @@ class Work(Generic[J]):
     # -- holding -----------------------------------------------------------------------------------------------
 
     def heartbeat(self) -> Any:
-        """Renew the lock; in an async block the result is to be awaited."""
+        """Renew the lock; in an async block, await the result."""
         target = apart(self._target, self._table.job_class)
         return run_async(target, self._beat) if self._async else run(target, self._beat)
 
@@ -189,7 +189,7 @@ class Work(Generic[J]):
     # -- ending ------------------------------------------------------------------------------------------------
 
     def _end(self, session: Session, raised: BaseException | None) -> bool:
-        """Write how the body ended; return True if its exception is swallowed."""
+        """Write how the body ended; return True to swallow its exception."""
         if raised is None:
             try:
                 self._succeed(session)
@@ -200,7 +200,7 @@ class Work(Generic[J]):
                 failure = self._explained(error)
                 try:
                     self._write_end(session, failure)
-                except JobLockedError:  # or the success was written, and only the answer lost
+                except JobLockedError:  # or the success was written, and only the answer was lost
                     add_note(failure, f"{self._name} is not locked by this worker any more")
                 if failure is error:
                     raise
@@ -236,7 +236,7 @@ class Work(Generic[J]):
         )
 
     def _write_end(self, session: Session, exception: BaseException) -> bool:
-        """Mark the job failed or ignored; return True if that was written. An error here hides no exception."""
+        """Mark the job failed or ignored; return True if that was written. An error here never hides `exception`."""
         rules = self._rules
         interrupted = isinstance(exception, INTERRUPTIONS)
         failures = self._retry + (not interrupted)
@@ -261,13 +261,13 @@ class Work(Generic[J]):
             try:
                 return committed(session, partial(self._table.write, key=self._key, token=self._token, values=values))
             except Exception as error:
-                # Larger than the column, perhaps: the next record is smaller.
+                # The record may be larger than the column: the next one is smaller.
                 if record is None or not (is_refusal(error) or isinstance(error, IntegrityError)):
                     raise
         raise AssertionError("unreachable")
 
     def _wait(self, failures: int, exception: BaseException) -> float | None:
-        """Return the seconds until the next attempt; if the back-off function fails, free the lock all the same."""
+        """Return the seconds until the next attempt; if the back-off function fails, free the lock anyway."""
         if isinstance(exception, Retry) and exception.delay is not None:
             delay: Any = exception.delay
         elif not self._rules.backs_off:
@@ -290,23 +290,23 @@ class Work(Generic[J]):
 
 
 def say(aloud: bool, line: str) -> None:
-    """Log one step of a job; with `aloud` also print it, for programs that have not set up logging."""
+    """Log one step of a job; with `aloud`, also print it for programs without logging."""
     log.debug("%s", line)
     if aloud:
         print(line, flush=True)
 
 
 def take_next(session: Session, target: Any, table: Table[J], rules: Rules) -> Work[J] | None:
-    """Take the oldest startable job; None if there is none."""
+    """Take the oldest startable job; return None if there is none."""
     if session.get_bind(table.job_class).dialect.update_returning:
         work = Work(target, table, rules, ())
         while committed(session, work.claim_oldest):
             if work.is_taken:
                 return work
-    # Either the database has no UPDATE ... RETURNING, or others are taking all the jobs we found: try them in turn,
-    # waiting for each. If we get none, others got them and go on, so this ends.
+    # Either the database has no UPDATE ... RETURNING, or other workers are taking all the jobs we found. Try each job
+    # in turn and wait for it. A job that we do not get belongs to another worker, so the loop ends.
     while keys := committed(session, lambda session: table.oldest(session, rules)):
-        # The oldest first; workers that lose that race spread out instead of meeting again at the second.
+        # Try the oldest first. Workers that lose that race spread out instead of meeting again at the second job.
         for key in (keys[0], *random.sample(keys[1:], len(keys) - 1)):
             work = Work(target, table, rules, key)
             if committed(session, work.claim) is not None:

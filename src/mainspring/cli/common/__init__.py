@@ -1,6 +1,6 @@
-"""Helpers of all verbs: find the app, report failures, print."""
+"""Helpers for all verbs: find the app, report failures, print."""
 
 import errno
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EIO)
-"""The errors of a stdout that takes no more."""
+"""The errors of a stdout that accepts no more output."""

@@ -1,4 +1,4 @@
-"""Commands that take ids or a filter, and act on one run or on many."""
+"""Commands that take ids or a filter, and act on one or many runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXCLUDED = "mainspring.excluded"
 
 
 class FilterCommand(click.Command):
-    """A command whose words may begin with a minus, as in `-task:probe`; such a word is not an option."""
+    """A command whose words may begin with a minus, as in `-task:probe`, without being options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -42,7 +42,7 @@ def words_of(words: tuple[str, ...]) -> list[str]:
 
 
 def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
-    """Read a filter; a mistake in it is a usage error."""
+    """Read a filter; report a mistake in it as a usage error."""
     from mainspring.core.showing.searching import filter_for
 
     try:
@@ -52,7 +52,7 @@ def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
 
 
 def on_runs(func: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the runs that it acts on, and the options of commands that act on many."""
+    """Add the arguments and options that choose the runs a command acts on."""
 
     @functools.wraps(func)
     def call(app: Mainspring, *, words: tuple[str, ...], dry_run: bool, yes: bool, **options: Any) -> None:
@@ -65,7 +65,7 @@ def on_runs(func: Callable[..., None]) -> Callable[..., None]:
 
 
 class ChosenRuns(NamedTuple):
-    """The runs that a command acts on: those of some ids, or all that match a filter."""
+    """The runs that a command acts on: those with certain ids, or all that match a filter."""
 
     app: Mainspring
     words: Sequence[str]
@@ -73,7 +73,7 @@ class ChosenRuns(NamedTuple):
     yes: bool
 
     def each(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
-        """Act on each of the runs whose status is one of `able`; end with 1 if one of them failed."""
+        """Act on each run whose status is in `able`; exit with 1 if any of them failed."""
         words = self.words
         if not words:
             raise CommandFailed(
@@ -128,7 +128,7 @@ class ChosenRuns(NamedTuple):
             raise CommandFailed(f"not all could be {done}", command("runs list"))
 
     def _foresee(self, run_id: str, done: str, able: Collection[str]) -> str:
-        """Return what would go wrong with a run, if anything would."""
+        """Return what would go wrong with a run; empty if nothing would."""
         try:
             status = self.app.get(run_id).status
         except RunNotFound:
@@ -136,7 +136,7 @@ class ChosenRuns(NamedTuple):
         return "" if status in able else f"{run_id}: it is {status} and cannot be {done}"
 
     def _try(self, act: Callable[[str], Any], run_id: str, verb: str) -> str:
-        """Act on a run; return what went wrong, if anything did."""
+        """Act on a run; return what went wrong, or an empty text."""
         try:
             if act(run_id) is not False:
                 return ""
@@ -149,7 +149,7 @@ class ChosenRuns(NamedTuple):
 
 
 def ask(question: str, try_first: str, yes: bool) -> None:
-    """Ask a person before many things are changed; scripts pass --yes."""
+    """Ask for confirmation before changing many records; scripts pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""End a verb with a sentence, the command to try next, and an exit code."""
+"""End a verb with a sentence, the next command to try, and an exit code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mainspring.errors import MainspringError
 __all__ = ["FAILED", "UNREACHABLE", "USAGE", "CommandFailed", "command", "own_help", "own_words", "usage_errors"]
 
 FAILED: Final = 1
-"""The command failed, or found nothing."""
+"""Exit code: the command failed, or found nothing."""
 USAGE: Final = 2
 UNREACHABLE: Final = 3
-"""The store does not answer."""
+"""Exit code: the store does not answer."""
 
 
 class CommandFailed(click.ClickException):
-    """Ends a command with a sentence, the next command to try, and an exit code."""
+    """An error that ends a command with a sentence, the next command to try, and an exit code."""
 
     def __init__(self, message: str, try_next: str = "", code: int = FAILED) -> None:
         super().__init__(message)
         self.try_next = try_next or (own_help() if code == USAGE else "")
-        self.__dict__["exit_code"] = code  # click types it as the class's own
+        self.__dict__["exit_code"] = code  # click types it as a class attribute
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"Error: {_visible_lines(self.message)}", file=file, err=file is None)
@@ -38,7 +38,7 @@ class CommandFailed(click.ClickException):
 
 @contextmanager
 def usage_errors(try_next: str = "", kinds: tuple[type[Exception], ...] = (TypeError, ValueError)) -> Iterator[None]:
-    """End the command with a usage error if it raises one of these kinds; errors of mainspring's own pass."""
+    """Turn errors of these kinds into usage errors; let mainspring's errors pass."""
     try:
         yield
     except kinds as error:
@@ -48,13 +48,13 @@ def usage_errors(try_next: str = "", kinds: tuple[type[Exception], ...] = (TypeE
 
 
 def own_help() -> str:
-    """Return the help command for the called command; empty outside of a command."""
+    """Return the help command for the current command; empty outside a command."""
     words = own_words()
     return f"{words} -h" if words != "mainspring" else ""
 
 
 def own_words() -> str:
-    """Return the words of the called command, without its options."""
+    """Return the words of the current command, without its options."""
     context, words = click.get_current_context(silent=True), list[str]()
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name or "")
@@ -67,7 +67,7 @@ def _visible_lines(text: str) -> str:
 
 
 def command(words: str) -> str:
-    """Return a mainspring command to try next, with the target of this one."""
+    """Return a mainspring command to try next, with the target of the current one."""
     context = click.get_current_context(silent=True)
     where = None if context is None else context.params.get("where") or context.params.get("file")
     if where is None or without_password(where) != where:

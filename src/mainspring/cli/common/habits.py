@@ -1,4 +1,4 @@
-"""Options that people know from other tools, and what to write here."""
+"""Options that people know from other tools, with their counterparts here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILTERS: Final = frozenset(
 
 
 def with_habit(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Add to the error about an option what it is called here, if it is known from elsewhere."""
+    """Add our name of an option to the error, if the option is known from another tool."""
     option = error.option_name
     verb = "" if error.ctx is None else error.ctx.command_path.partition(" ")[2]
     hint = _ANYWHERE.get(option) or (_WORKER.get(option) if verb in ("worker", "dev") else None)

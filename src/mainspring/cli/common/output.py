@@ -1,4 +1,4 @@
-"""Print for people and for programs: tables that fit a terminal and stay whole in a pipe, times in words, JSON."""
+"""Print for people and programs: JSON, relative times, and tables that fit a terminal but stay whole in a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainspring.core.insight.wording import duration, took
 __all__ = ["Column", "ago", "echo", "fields", "length", "print_json", "table", "with_progress"]
 
 NARROWEST_COLUMN_CHARS: Final = 16
-"""A column that may be cut keeps at least this many characters."""
+"""The least number of characters that a shortened column keeps."""
 GAP: Final = "  "
 COLOURS: Final = {
     "succeeded": "green", "running": "blue", "failed": "red", "missed": "yellow", "broken": "magenta",
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 
 class Column(NamedTuple):
-    """A column of a table; a narrow terminal may cut it or leave it out."""
+    """A column of a table; a narrow terminal may shorten or omit it."""
 
     title: str
     right: bool = False
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under titles: cut to the width of a terminal, and whole in a pipe."""
+    """Print rows under titles: shortened to the width of a terminal, complete in a pipe."""
     lines = [[" ".join(str(visible(cell)).split()) for cell in row] for row in rows]
     widths = [max(map(_width, texts)) for texts in zip([c.title for c in columns], *lines, strict=True)]
     shown = list(range(len(columns)))
@@ -77,7 +77,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
-    """Leave out and narrow columns until a line fits; return the columns that are shown."""
+    """Omit and narrow columns until a line fits; return the columns to show."""
     shown = list(range(len(columns)))
     while True:
         least = [
@@ -100,14 +100,14 @@ def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def _blocks(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
-    """Print a row as lines, where a terminal is too narrow for a table."""
+    """Print each row as several lines, for a terminal that is too narrow for a table."""
     for line in lines:
         fields([(column.title, cell) for column, cell in zip(columns, line, strict=True) if cell])
         echo()
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values, one pair a line."""
+    """Print names and values, one pair per line."""
     wide = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         echo(f"{name:<{wide}}  {_coloured(str(visible(value)))}")
@@ -130,19 +130,19 @@ def _coloured(text: str) -> str:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # knows which characters take two columns; slow to import
+    from rich.cells import cell_len  # it knows which characters take two columns; slow to import
 
     return cell_len(text)
 
 
 def ago(us: int) -> str:
-    """Return how long ago something was, in its largest unit."""
+    """Return the age of an instant, in its largest unit."""
     words = duration(us).split()
     return f"{words[0]} {words[1]} ago" if us >= 500_000 else "now"
 
 
 def length(seconds: float | None) -> str:
-    """Return how long something took."""
+    """Return a duration as text."""
     return "" if seconds is None else took(round(seconds * 1e6))
 
 

@@ -43,12 +43,12 @@ Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]
-    """A length of time in seconds, written as `90`, `90s` or `1h30m`."""
+    """A duration in seconds, written as `90`, `90s` or `1h30m`."""
 
     name = "length"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
+        """Return the duration in seconds."""
         if isinstance(value, int | float):
             return float(value)
         try:
@@ -61,13 +61,13 @@ class Length(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_queue(_: click.Context, __: click.Parameter, queue: str) -> str:
-    """Read the name of a queue, as the callback of an option."""
+    """Check a queue name, as the callback of an option."""
     with usage_errors():
         return check_queue(queue)
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Read the arguments of a call: `NAME=VALUE` by name, others by position; each value is JSON, else text."""
+    """Read the arguments of a call: `NAME=VALUE` by name, others by position; each value is JSON or else text."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:
@@ -82,7 +82,7 @@ def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 
 
 def find_task(app: Mainspring, name: str) -> Task[..., Any]:
-    """Return a task by its name, with or without its module, or any function that may be called by name."""
+    """Return a task by name, with or without its module, or any function that may be called by name."""
     found = app.tasks.get(name)
     alike = [task for task in app.tasks if task.name.rpartition(":")[2] == name]
     if found is not None or len(alike) == 1:
@@ -108,12 +108,12 @@ def find_task(app: Mainspring, name: str) -> Task[..., Any]:
 
 
 def read_moment(text: str, now: int, zone: tzinfo) -> datetime:
-    """Read a moment ahead: `5m` or `in 5m` from now, a time of day that comes next, or a date and time."""
+    """Read a future time: `5m` or `in 5m` from now, the next occurrence of a time of day, or a date and time."""
     return _moment(text.strip().removeprefix("in "), now, zone, 1, "how long from now")
 
 
 def read_past(text: str, now: int, zone: tzinfo) -> datetime:
-    """Read a moment that is past: `5m` or `5m ago`, a time of day that was last, or a date and time."""
+    """Read a past time: `5m` or `5m ago`, the last occurrence of a time of day, or a date and time."""
     return _moment(text.strip().removesuffix("ago"), now, zone, -1, "how long ago")
 
 
@@ -149,7 +149,7 @@ exclude_option: Final = click.option(
 
 
 def read_excluding(trigger: BaseTrigger, exclude: Sequence[str], zone: tzinfo, now: int) -> BaseTrigger:
-    """Return a trigger with the exclusions of --exclude; `none` removes those it has."""
+    """Return a trigger with the exclusions of --exclude; `none` removes its existing ones."""
     from mainspring.plugins import without_excluded
 
     if not exclude:
@@ -163,7 +163,7 @@ def read_excluding(trigger: BaseTrigger, exclude: Sequence[str], zone: tzinfo, n
 
 
 def trigger_options(func: Callback) -> Callback:
-    """Give a command the options that say when a job fires."""
+    """Add the options that say when a job fires."""
     for option in reversed(
         (
             click.option("--cron", metavar="EXPR", help="Fire by a crontab expression, as in '0 3 * * *'."),
@@ -187,9 +187,9 @@ def read_trigger(
     timezone: str | None,
     zone: tzinfo | None = None,
 ) -> BaseTrigger | None:
-    """Make the trigger that the options of a command describe; None if none of them says when.
+    """Make the trigger that the options describe; return None if none of them says when.
 
-    Without --timezone it is in `zone`, or else in that of the app.
+    Without --timezone, the trigger is in `zone`, or else in the app's zone.
     """
     given = [name for name, value in (("--cron", cron), ("--every", every), ("--at", at)) if value is not None]
     if len(given) > 1:
@@ -223,7 +223,7 @@ def _trigger(
 
 
 def policy_options(func: Callback) -> Callback:
-    """Give a command the options that say how a run is executed."""
+    """Add the options that say how a run is executed."""
     for option in reversed(
         (
             click.option("-q", "--queue", default=None, help="Its queue; the task's by default."),
@@ -245,6 +245,6 @@ def policy_of(
     retention: float | None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the options of a run that were given, by the names that `task.options` takes."""
+    """Return the given options of a run, by the names that `task.options` takes."""
     named = {"queue": queue, "priority": priority, "retries": retries, "timeout": run_timeout, "retention": retention}
     return {name: value for name, value in (named | more).items() if value is not None}

@@ -39,7 +39,7 @@ APP_VARIABLE: Final = "MAINSPRING_APP"
 URL_VARIABLE: Final = "MAINSPRING_URL"
 
 MOST_FILES_READ: Final = 100
-"""Look into this many files for an app."""
+"""The number of files to search for an app."""
 
 _WHY: Final = "mainspring.why"
 
@@ -48,7 +48,7 @@ R = TypeVar("R")
 
 
 def target_options(func: Callback) -> Callback:
-    """Give a command the options that say which app or store it acts on."""
+    """Add the options that say which app or store a command acts on."""
     func = click.option("--name", default="mainspring", show_default=True, help="The app's name, if --app is a URL.")(
         func
     )
@@ -59,10 +59,10 @@ def target_options(func: Callback) -> Callback:
 
 
 def on_app(func: Callable[Concatenate[Mainspring, ...], R], *, may_be_new: bool = False) -> Callable[..., R]:
-    """Give a command the options of `target_options`, and call it with the app that they name, opened.
+    """Add the options of `target_options`, and call the command with the opened app.
 
-    An argument `target` of the command names it, too. With `may_be_new`, an app may lack its file before its first
-    start; a URL without one is probably misspelt.
+    An argument `target` of the command can name the app, too. With `may_be_new`, an app's database file may be missing
+    before its first start; a URL without a file is probably misspelt.
     """
 
     @functools.wraps(func)
@@ -78,7 +78,7 @@ on_new_app: Final = functools.partial(on_app, may_be_new=True)
 
 
 def why_option(func: Callback) -> Callback:
-    """Give an acting command the option to say why, for the audit; `opened` passes it on."""
+    """Add the option to say why, for the audit log; `opened` passes it on."""
 
     def keep(context: click.Context, _: click.Parameter, why: str) -> None:
         context.meta[_WHY] = why
@@ -87,12 +87,12 @@ def why_option(func: Callback) -> Callback:
 
 
 def json_option(func: Callback) -> Callback:
-    """Give a reading command the option to print JSON."""
+    """Add the option to print JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")(func)
 
 
 def target_of(where: str | None) -> str:
-    """Return the given app or URL, else the one in the environment."""
+    """Return the given app or URL, or else the one in the environment."""
     found = where or os.environ.get(APP_VARIABLE) or os.environ.get(URL_VARIABLE)
     if not found:
         raise CommandFailed(*_missing_target(), USAGE)
@@ -100,7 +100,7 @@ def target_of(where: str | None) -> str:
 
 
 def _missing_target() -> tuple[str, str]:
-    """Return the error about an app that nobody named, and the command to try next: this one with an app found here."""
+    """Return the error about a missing app, and the next command to try: this one, with an app found here."""
     text = f"say which app or store: --app MODULE:APP or --app URL, or set {APP_VARIABLE} or {URL_VARIABLE}"
     apps = files_with_apps(Path.cwd())
     if not apps:
@@ -124,10 +124,10 @@ def files_with_apps(folder: Path) -> list[str]:
 def opened(
     where: str | None, name: str = "mainspring", *, must_exist: bool = True, needs_key: bool = True
 ) -> Iterator[Mainspring]:
-    """Open an app, or one over the store at a URL; end the command with a sentence and a code if that fails.
+    """Open an app, or an app over the store at a URL; end the command with a sentence and a code if that fails.
 
-    With `must_exist`, a SQLite database has to be there. With `needs_key`, one that is there has to have its key: the
-    first use would make another, which verifies nothing that is stored.
+    With `must_exist`, a SQLite database must exist. With `needs_key`, an existing database must have its key: the first
+    use would make another key, which verifies no stored record.
     """
     from mainspring.jobstores.opening import absent_file
 
@@ -152,11 +152,11 @@ def opened(
         raise CommandFailed(_text(error), command("doctor"), UNREACHABLE) from error
     except MainspringError as error:
         raise CommandFailed(_text(error), own_help() if isinstance(error, ConfigurationError) else "") from error
-    except BrokenPipeError:  # nobody reads any more, as with `| head`
+    except BrokenPipeError:  # the reader has gone, as with `| head`
         raise
     except OSError as error:
         if error.errno in OUTPUT_ERRORS and error.filename is None:
-            raise  # `main` says it
+            raise  # `main` reports it
         raise CommandFailed(_text(error), code=UNREACHABLE) from error
 
 
@@ -165,21 +165,21 @@ def _app_at(target: str, name: str) -> Mainspring:
     from mainspring.app.loading.locating import without_lint
 
     try:
-        with without_lint():  # `doctor`, `dev` and `worker` show what the linter finds
+        with without_lint():  # `doctor`, `dev` and `worker` show the linter's findings
             return Mainspring(target, name=name) if "://" in target else load_app(target)
     except (MainspringError, OSError) as error:
         raise CommandFailed(_text(error), own_help()) from error
 
 
 def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
-    """Import an app; end the command with the user's own frames if a module of theirs raises."""
+    """Import an app; if a user's module raises, end the command with the user's frames."""
     from mainspring.app.loading.locating import find_app
 
     try:
         return find_app(target, include)
     except (MainspringError, OSError) as error:
         raise CommandFailed(_text(error), own_help()) from error
-    except Exception as error:  # raised by the user's own module
+    except Exception as error:  # raised by the user's module
         raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
 
 

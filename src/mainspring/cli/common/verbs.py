@@ -1,4 +1,4 @@
-"""A group of verbs that forgives a verb left out or misspelt."""
+"""A group of verbs that tolerates a missing or misspelt verb."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LONGEST_SENTENCE_CHARS: Final = 200
 
 
 class VerbGroup(click.Group):
-    """Answers an unknown verb with the near ones, and options without a verb with the group's `list`."""
+    """A group that answers an unknown verb with similar ones, and uses `list` for options without a verb."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the whole first sentence of each verb: click would cut it where the line ends."""
+        """Write the whole first sentence of each verb: click would cut it at the end of the line."""
         with formatter.section("Commands"):
             about = [(verb, self.commands[verb].get_short_help_str(LONGEST_SENTENCE_CHARS)) for verb in self.commands]
             formatter.write_dl(sorted(about))
@@ -29,7 +29,7 @@ class VerbGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         verbs = self.list_commands(ctx)
         if args and args[0] not in verbs:
-            from mainspring.errors import near  # slow to import, and seldom needed
+            from mainspring.errors import near  # slow to import, and rarely needed
 
             ctx.fail(f"no verb {args[0]!r}{near(args[0], verbs)}")
         return super().resolve_command(ctx, args)

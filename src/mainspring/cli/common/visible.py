@@ -1,4 +1,4 @@
-"""Make untrusted text safe for a terminal: anybody who can write to a store chooses the names in it."""
+"""Make untrusted text safe for a terminal: anyone who can write to a store chooses the names in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["visible"]
 
 
 def visible(value: Any) -> Any:
-    """Return a text, or all texts in lists and dicts, with escape sequences and other control characters spelt out."""
+    """Return a text, or all texts in lists and dicts, with escape sequences and control characters spelt out."""
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_shown, value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`mainspring demo`: the shop in one process, its log, and a summary."""
+"""`mainspring demo`: run the shop in one process, with its log and a summary."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def demo(seconds: float | None, dashboard: bool) -> None:
                 echo(line)
                 shop.add_late_job(app, now)
                 _wait(None if seconds is None else time.monotonic() + seconds)
-                app.wait(begun, MOST_PATIENCE_SECONDS)  # on a slow machine, too, there is all of it to see
+                app.wait(begun, MOST_PATIENCE_SECONDS)  # so that a slow machine shows everything, too
             except KeyboardInterrupt:
                 pass
             finally:
@@ -95,17 +95,17 @@ def demo(seconds: float | None, dashboard: bool) -> None:
 
 
 def _program() -> str:
-    """Return what a shell calls: the path of this program if its environment is not an active one."""
+    """Return the program to type in a shell: its path if its environment is not active."""
     beside, found = Path(sys.executable).with_name("mainspring"), shutil.which("mainspring")
     in_environment = sys.prefix != sys.base_prefix and "VIRTUAL_ENV" not in os.environ
-    # A launcher may have put this environment into the PATH of this process alone.
+    # A launcher may have added this environment to the PATH of this process only.
     if not beside.is_file() or (found and not (in_environment and Path(found) == beside)):
         return "mainspring"
     return shlex.quote(str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside))
 
 
 def _shop_in(folder: Path) -> Any:
-    """Copy the shop into a folder and import it from there: so it is a user's program in every traceback."""
+    """Copy the shop into a folder and import it from there, so that tracebacks treat it as a user's program."""
     file = folder / "shop.py"
     file.write_text(Path(__file__).with_name("shop.py").read_text(encoding="utf-8"), encoding="utf-8")
     spec = spec_from_file_location("shop", file)
@@ -123,7 +123,7 @@ def _wait(end: float | None) -> None:
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """Write the log to stdout meanwhile: the log is the show."""
+    """Write the log to stdout for the duration of the block: the log is the show."""
     from mainspring.cluster.log_output import TextFormatter
 
     handler = logging.StreamHandler(sys.stdout)
@@ -145,13 +145,13 @@ def _logged() -> Iterator[None]:
 
 
 class Watch:
-    """Counts what the app tells its listeners, for the summary."""
+    """A listener that counts the app's events for the summary."""
 
     def __init__(self, app: Mainspring, started: float) -> None:
         self._counts: dict[str, Counter[str]] = {}
         self._started = started
         self.first_after: float | None = None
-        """Seconds until the first run had ended."""
+        """Seconds until the first run ended."""
         mask = 0
         for code in _COUNTED:
             mask |= code
@@ -165,7 +165,7 @@ class Watch:
         self._counts.setdefault(subject, Counter())[word] += 1
 
     def show(self, seconds: float) -> None:
-        """Print what happened, in a table and a sentence."""
+        """Print the counts, in a table and a sentence."""
         words = list(dict.fromkeys(_COUNTED.values()))
         columns = [Column("what", cut=True), *(Column(word, right=True) for word in words)]
         echo()

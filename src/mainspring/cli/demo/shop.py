@@ -1,6 +1,6 @@
-"""The shop of the demo: its tasks, its schedules of each kind, and the calls it begins with.
+"""The shop of the demo: its tasks, one schedule of each kind, and its first calls.
 
-The demo copies this file into a folder of its own and imports it from there, as a program of a user's.
+The demo copies this file into a separate folder and imports it from there, like a user's program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("shop")
 
 
 def send_mail(to: str, password: str = "") -> str:
-    """Succeed, and have a secret that no log line shows."""
+    """Succeed, and take a secret that no log line shows."""
     time.sleep(0.02)
     return f"sent to {to}"
 
@@ -43,7 +43,7 @@ def print_label(order: int) -> str:
 
 
 def import_orders(count: int) -> int:
-    """Tell of the progress."""
+    """Report progress."""
     for number in range(count):
         time.sleep(0.25)
         current_run().progress(number + 1, count)
@@ -58,7 +58,7 @@ def slow_report() -> str:
 
 
 def tidy_up() -> None:
-    """Do a little."""
+    """Do a little work."""
     time.sleep(0.01)
 
 
@@ -85,7 +85,7 @@ def count_stock(shelf: str) -> int:
 
 
 def make_shop(url: str, key: str) -> Mainspring:
-    """Make the app, with its tasks."""
+    """Make the app with its tasks."""
     app = Mainspring(url, name="shop", secret_key=key)
     for func in (send_mail, import_orders, slow_report, tidy_up, fetch_news, pick, pack, count_stock):
         app.task(name=func.__name__)(func)
@@ -95,7 +95,7 @@ def make_shop(url: str, key: str) -> Mainspring:
 
 
 def add_schedules(app: Mainspring, now: datetime) -> None:
-    """Declare a schedule of each kind, and one whose runs take longer than it leaves them."""
+    """Declare one schedule of each kind, and one whose runs take longer than its interval."""
     soon = now + timedelta(seconds=3)
     every: dict[str, Any] = {"start_date": now, "timezone": app.timezone}
     both = AndTrigger([IntervalTrigger(seconds=1, **every), IntervalTrigger(seconds=2, **every)])
@@ -113,7 +113,7 @@ def add_schedules(app: Mainspring, now: datetime) -> None:
 
 
 def begin(app: Mainspring) -> list[str]:
-    """Enqueue calls: some that succeed, one that is retried, one that fails, a chain and a group; return their ids."""
+    """Enqueue calls: some succeed, one is retried, one fails, and there is a chain and a group; return their ids."""
     task = app.tasks.find
     calls: list[tuple[str, Any, dict[str, Any]]] = [
         ("send_mail", "ann@example.com", {"password": "hunter2"}), ("import_orders", 5, {}),
@@ -126,12 +126,12 @@ def begin(app: Mainspring) -> list[str]:
 
 
 def add_late_job(app: Mainspring, now: datetime) -> None:
-    """Add a job whose time was an hour ago, and that may be a minute late: it is missed."""
+    """Add a job whose time was an hour ago and that may be a minute late, so it is missed."""
     late = now - timedelta(hours=1)
     app.add_job(app.tasks.find("tidy_up"), "date", run_date=late, misfire_grace_time=60, id="too late")
 
 
 def add_strange_job(url: str) -> None:
-    """Have a job added with another key, as by a process that was set up wrongly: it is set aside as broken."""
+    """Add a job signed with another key, as a misconfigured process would, so it is set aside as broken."""
     with Mainspring(url, name="shop", secret_key="a key that the shop does not know") as stranger:
         stranger.add_job("json:dumps", "interval", seconds=1, args=[1], id="strange")

@@ -1,4 +1,4 @@
-"""`mainspring import`: take over the jobs of APScheduler 3, or those of an exported file. The source is only read."""
+"""`mainspring import`: take over the jobs of APScheduler 3, or of an exported file. It only reads the source."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def _check_queue(queue: str | None) -> None:
 
 
 def _keyring(key_file: Path | None, target: str, *, for_app: bool, make: bool) -> Keyring | None:
-    """Return the keys for the target, as an app finds them.
+    """Return the keys for the target, found as an app finds them.
 
-    A key is made only where an app would make one, so that it can read what was imported before its first start.
+    Make a key only where an app would make one, so that the app can read the imported jobs at its first start.
     """
     if key_file is not None:
         return Keyring(key_file.read_text().split())
@@ -136,7 +136,7 @@ def _keyring(key_file: Path | None, target: str, *, for_app: bool, make: bool) -
         return find_keyring(None, None)
     beside = Path(f"{database}.key").exists()
     if for_app and not beside and not make:
-        return find_keyring(None, "memory:")  # signed as it will be, with a key that is thrown away
+        return find_keyring(None, "memory:")  # sign as an app would, with a temporary key
     return find_keyring(None, target if beside or for_app else None)
 
 
@@ -157,7 +157,7 @@ def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tup
     for job_id, data in with_progress(pickles, "Reading"):
         try:
             jobs.append(read_job(data, trusted))
-        except Exception as error:  # bytes of others: whatever is wrong with one, the rest go on
+        except Exception as error:  # foreign bytes: if one job cannot be read, continue with the rest
             refused.append((job_id, f"{type(error).__name__}: {error}"))
     return jobs, refused
 
@@ -218,13 +218,13 @@ def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
 
 
 def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
-    """Remove records set aside under the ids of jobs, and the jobs' runs that wait for an executor."""
+    """Remove broken records with the jobs' ids, and the jobs' runs that wait for an executor."""
     ids = {job.id for job in jobs}
     for job_id in {broken.id for broken in store.get_jobs(broken=True).broken} & ids:
         _remove(job_id, store)
         while store.set_aside(job_id, 0, None):  # one id may have been set aside more than once
             _remove(job_id, store)
-    # They would count against max_instances for ever, when the job has moved to a queue.
+    # These runs would count against max_instances forever once the job has moved to a queue.
     queued = {job.id for job in jobs if job.executor == "queue"}
     for name in [queue.name for queue in store.stats().queues if queue.name.startswith(".")]:
         _cancel_waiting(name, queued, store)
@@ -270,12 +270,12 @@ def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Code
 
 
 def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:
-    """Say what you must start for the jobs to run."""
+    """Say what the user must start for the jobs to run."""
     shown = without_password(target)
     executors = sorted({job.executor for job in jobs} - {"queue"})
     if executors:
         scheme = store_scheme(target)
-        kind = SCHEMES[scheme].store if scheme in SCHEMES else scheme  # a package's store goes by its scheme
+        kind = SCHEMES[scheme].store if scheme in SCHEMES else scheme  # a package's store is named by its scheme
         has = f"the executor{'s' * (len(executors) > 1)} {', '.join(map(repr, executors))}"
         yield f"A scheduler that has {has} runs them: BackgroundScheduler(jobstores="
         yield f'    {{"default": {{"type": "{kind}", "url": "{shown}"{_key_option(codec)}}}}}).start()'

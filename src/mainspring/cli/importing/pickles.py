@@ -1,7 +1,7 @@
-"""Read the pickles of APScheduler 3 without APScheduler, and without calling what they name.
+"""Read the pickles of APScheduler 3 without APScheduler, and without calling the functions they name.
 
-Its own classes become stand-ins that only hold what was said of them; a short list of plain types is let through; any
-other name is refused before anything is called.
+APScheduler's classes become stand-ins that only hold their state. A short list of plain types is allowed. Any other
+name is refused before anything is called.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TYPES: Final = (
 
 
 class _StandIn:
-    """An object of APScheduler: the name of its class, and its state."""
+    """A stand-in for an APScheduler object: the name of its class, and its state."""
 
     kind: str
     state: dict[str, Any]
@@ -72,7 +72,7 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles known types, and names the others."""
+    """An unpickler that makes only known types, and names the others in its error."""
 
     def __init__(self, data: bytes, trusted: Collection[str]) -> None:
         super().__init__(io.BytesIO(data))
@@ -93,7 +93,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_job(data: bytes, trusted: Collection[str] = ()) -> Job:
-    """Return a job from its APScheduler 3 pickle: its state, or in ZooKeeper and etcd a document that has it."""
+    """Return a job from its APScheduler 3 pickle: its state, or in ZooKeeper and etcd a document that contains it."""
     state = _Reader(data, trusted).load()
     if isinstance(state, dict) and "job_state" in state:
         state = state["job_state"]
@@ -119,7 +119,7 @@ def _trigger(found: Any) -> BaseTrigger:
 
 
 def _make_trigger(kind: str, state: Mapping[str, Any]) -> BaseTrigger:
-    # A class has moved between modules of APScheduler, never its name.
+    # APScheduler has moved classes between modules, but never renamed them.
     maker = _TRIGGERS.get(kind.rpartition(":")[2])
     if maker is None or not kind.startswith("apscheduler.triggers."):
         raise ValueError(f"its trigger is a {kind}, which mainspring does not have")
@@ -185,6 +185,6 @@ def _expression(found: _StandIn) -> str:
     if name not in words:
         raise ValueError(f"its cron trigger has a {name}, which mainspring does not know")
     first, last = state["first"], state["last"]
-    if last is None or (first == last and not step):  # `5/2` goes on to the end of the field
+    if last is None or (first == last and not step):  # `5/2` continues to the end of the field
         return f"{words[name](first)}{step}"
     return f"{words[name](first)}-{words[name](last)}{step}"

@@ -1,4 +1,4 @@
-"""Read what APScheduler 3 has stored: for each kind of store, the id and the pickle of each job. Nothing is changed."""
+"""Read the id and the pickle of each job in each kind of APScheduler 3's stores. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["SQL_TABLE", "Source", "read_source", "reported"]
 
 APSCHEDULER_PATH: Final = "/apscheduler"
 SQL_TABLE: Final = "apscheduler_jobs"
-"""The table that APScheduler has in a SQL database."""
+"""APScheduler's table in a SQL database."""
 
 
 class Source(NamedTuple):
-    """Where APScheduler's jobs are: a URL, and the names that each kind of store has."""
+    """The place of APScheduler's jobs: a URL, and the names that each kind of store uses."""
 
     url: str
     table: str
@@ -42,7 +42,7 @@ def _from_table(source: Source) -> list[tuple[str, bytes]]:
     sqlalchemy = _driver("sqlalchemy", "sqlalchemy")
     address = sqlalchemy.make_url(url)
     if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
-        raise click.ClickException(f"there is no file {address.database!r}")  # opening it would make one
+        raise click.ClickException(f"there is no file {address.database!r}")  # opening it would create one
     engine = sqlalchemy.create_engine(address)
     try:
         names = sqlalchemy.inspect(engine).get_table_names()
@@ -77,7 +77,7 @@ def _from_zookeeper(source: Source) -> list[tuple[str, bytes]]:
 
     from mainspring.jobstores.zookeeper import ZooKeeperJobStore
 
-    # A client for the URL, which is not the store's own: opening the store would write.
+    # Use a plain client for the URL instead of the store: opening the store would write.
     client = ZooKeeperJobStore(url=source.url).client
     client.start(timeout=10.0)
     try:
@@ -126,7 +126,7 @@ def _from_rethinkdb(source: Source) -> list[tuple[str, bytes]]:
     from mainspring.jobstores.rethinkdb import RethinkDBJobStore
 
     database, table = _path(source.url).strip("/"), _document_table(source)
-    store = RethinkDBJobStore(url=source.url)  # which is not opened: that would write
+    store = RethinkDBJobStore(url=source.url)  # not opened: that would write
     r, connection = store.r, store.conn
     try:
         names = r.db(database).table_list().run(connection) if database in r.db_list().run(connection) else []
@@ -141,7 +141,7 @@ def _from_rethinkdb(source: Source) -> list[tuple[str, bytes]]:
 
 
 def _document_table(source: Source) -> str:
-    """Return the name that APScheduler gives a table of documents, unless another was asked for."""
+    """Return APScheduler's name for a table of documents, unless the user gave another."""
     return "jobs" if source.table == SQL_TABLE else source.table
 
 
@@ -158,7 +158,7 @@ _READERS: Final[dict[str, Callable[[Source], list[tuple[str, bytes]]]]] = {
     "mongodb": _from_mongodb,
     "rethinkdb": _from_rethinkdb,
 }
-"""By the name of the store; every other URL is one of SQLAlchemy's."""
+"""Readers by the name of the store; SQLAlchemy reads every other URL."""
 
 
 def _driver(name: str, extra: str) -> Any:
@@ -172,7 +172,7 @@ def _driver(name: str, extra: str) -> Any:
 
 @contextmanager
 def reported(url: str) -> Iterator[None]:
-    """Say in one line what is wrong with a source or target."""
+    """Report an error of a source or target in one line."""
     try:
         yield
     except click.ClickException:

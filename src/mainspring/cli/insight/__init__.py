@@ -1,1 +1,1 @@
-"""The verbs that only look: at what happened and why, at what is wrong, at what schedules will do."""
+"""The verbs that only look: what happened and why, what is wrong, what schedules will do."""

@@ -24,7 +24,7 @@ _DID: Final = {
     "limit_queue": "limited", "set_limit": "limited",
     "quiet_node": "made quiet", "resume_node": "resumed", "stop_node": "stopped",
 }  # fmt: skip
-"""Acts as people say them; JSON has the app's own verbs."""
+"""Acts in plain words; JSON uses the app's verbs."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`mainspring check`: fail a deploy whose code would strand stored work."""
+"""`mainspring check`: fail a deploy whose code would strand stored jobs or runs."""
 
 from __future__ import annotations
 

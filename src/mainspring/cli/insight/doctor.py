@@ -75,8 +75,8 @@ def show_findings(findings: Iterable[Finding]) -> None:
 
 
 def _paragraph(finding: Finding) -> str:
-    """Lay out a finding beside its mark, its advice below."""
-    # A pipe is as wide as its lines, so that grep finds whole sentences.
+    """Lay out a finding beside its mark, with its advice below."""
+    # Do not wrap lines in a pipe, so that grep finds whole sentences.
     width = max(40, shutil.get_terminal_size().columns - 21) if sys.stdout.isatty() else sys.maxsize
     wrap = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
     lines = wrap(_one_line(finding.text))

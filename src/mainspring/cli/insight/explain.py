@@ -1,4 +1,4 @@
-"""`mainspring explain`: why something has or has not run, in a sentence, and what to do."""
+"""`mainspring explain`: say in a sentence why something has or has not run, and what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 PARTS_SHOWN: Final = 5
-"""Things that need a person, the most pressing first; JSON has them all."""
+"""The number of problems to show, the most pressing first; JSON has them all."""
 
 
 @click.command()
@@ -83,12 +83,12 @@ def _show(told: Explanation, story: tuple[Episode, ...], brief: bool) -> None:
 
 def _actions(told: Explanation) -> None:
     for action in told.actions:
-        words = f"mainspring {action}" if action.startswith("worker ") else command(action)  # it names the app itself
+        words = f"mainspring {action}" if action.startswith("worker ") else command(action)  # it already names the app
         echo(click.style(f"-> {visible(words)}", fg="cyan"))
 
 
 def _wrapped(text: str) -> str:
-    """Return a sentence that fits a terminal, and is one line in a pipe."""
+    """Return a sentence that is wrapped on a terminal, and one line in a pipe."""
     shown = str(visible(" ".join(text.split())))
     if not sys.stdout.isatty():
         return shown

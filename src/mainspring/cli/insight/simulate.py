@@ -1,4 +1,4 @@
-"""`mainspring simulate`: what the schedules would do, before they are deployed."""
+"""`mainspring simulate`: show what the schedules would do, before they are deployed."""
 
 from __future__ import annotations
 

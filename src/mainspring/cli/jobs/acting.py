@@ -24,14 +24,14 @@ __all__ = ["act_on_jobs", "acting_options", "pause", "remove", "resume", "run", 
 
 
 def acting_options(func: Any) -> Any:
-    """Give a command the jobs that it acts on, and the options of acting commands."""
+    """Add the arguments and options of commands that act on jobs."""
     func = why_option(on_app(func))
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("job_ids", metavar="ID...", nargs=-1, required=True)(func)
 
 
 def act_on_jobs(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry_run: bool) -> None:
-    """Act on jobs; name those that failed, and end with 1 if there are any."""
+    """Act on jobs; name the failed ones, and exit with 1 if there are any."""
     failed = False
     for job in chosen:
         if dry_run:
@@ -86,7 +86,7 @@ def resume(app: Mainspring, job_ids: tuple[str, ...], dry_run: bool) -> None:
 
 
 def when(app: Mainspring, job: Job) -> str:
-    """Say when a job fires next."""
+    """Return when a job fires next, as text."""
     if job.at is None:
         return ": it is paused"
     moment, how_soon = next_time(app, job, app.now())

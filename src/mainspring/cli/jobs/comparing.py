@@ -1,4 +1,4 @@
-"""`mainspring jobs diff|adopt|backfill|export|import`: jobs against the code, the past, and a file."""
+"""`mainspring jobs diff|adopt|backfill|export|import`: compare jobs with the code, the past, and a file."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _moment(difference: Difference) -> str:
 
 
 def _sides(difference: Difference, task: Task[..., Any] | None) -> tuple[str, str]:
-    """Return what the code and what the store says, as it may be shown."""
+    """Return the values in the code and in the store, with secrets masked."""
 
     def shown(value: Any) -> str:
         if isinstance(value, BaseTrigger):

@@ -180,7 +180,7 @@ def edit(
         trigger = read_excluding(trigger or job.trigger, exclude, app.timezone, app.now())
     if trigger is not None:
         changes["trigger"] = trigger
-        if job.at is not None:  # a paused job stays so
+        if job.at is not None:  # a paused job stays paused
             changes["next_run_time"] = _first_fire(app, trigger)
     if next_time_ is not None:
         changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
@@ -204,7 +204,7 @@ def edit(
 def _given(
     grace: str | None, late_after: str | None, down_after: str | None, job_name: str | None, **options: Any
 ) -> dict[str, Any]:
-    """Return the options of a job that were given, by the names that `add_job` takes."""
+    """Return the given options of a job, by the names that `add_job` takes."""
     found = policy_of(**options, name=job_name)
     if "queue" in found:
         with usage_errors():
@@ -237,7 +237,7 @@ def _evolved(job: Job, changes: Mapping[str, Any]) -> Job:
 
 
 def _shown_fields(app: Mainspring, job: Job) -> dict[str, str]:
-    """Return what can be changed of a job, as text."""
+    """Return the changeable fields of a job, as text."""
     return {
         "task": job.call.task_name,
         "call": shown_call(app, job),

@@ -1,4 +1,4 @@
-"""The group of verbs about jobs, and how they choose the jobs they act on and show them."""
+"""The group of job verbs, with the helpers that choose jobs and show them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def jobs() -> None:
 
 
 def read_jobs(app: Mainspring) -> list[Job]:
-    """Return all jobs by next run time, paused ones last; those that this process cannot read are only named.
+    """Return all jobs by next run time, paused ones last; only name those that this process cannot read.
 
-    Unlike `app.jobs()` this sets no job aside: a command called with the wrong key must not stop what others schedule.
+    Unlike `app.jobs()`, set no job aside: a command with the wrong key must not stop other people's schedules.
     """
     found, unreadable = app.store.examine_jobs()
     for job_id, reason in sorted(unreadable.items()):
@@ -44,7 +44,7 @@ def read_jobs(app: Mainspring) -> list[Job]:
 
 
 def choose(app: Mainspring, job_ids: Sequence[str]) -> list[Job]:
-    """Return the jobs of these ids, each of which may end with a star, or lack its module if that leaves no doubt."""
+    """Return the jobs with these ids; an id may end with a star, or omit its module if that is unambiguous."""
     by_id = {job.id: job for job in read_jobs(app)}
     found: dict[str, Job] = {}
     for job_id in job_ids:
@@ -77,12 +77,12 @@ def next_time(app: Mainspring, job: Job, now: int) -> tuple[str, str]:
 
 
 def queue_of(job: Job) -> str:
-    """Return the queue of a job; empty if its runs go to an executor of a scheduler's."""
+    """Return the queue of a job; empty if its runs go to a scheduler's executor."""
     return job.queue if job.executor == "queue" else ""
 
 
 def shown_call(app: Mainspring, job: Job) -> str:
-    """Return the call of a job as it may be shown: its name and arguments, with secrets masked."""
+    """Return the call of a job for display: its name and arguments, with secrets masked."""
     task = app.tasks.get(job.call.task_name)
     args, kwargs = masked(job.args, job.kwargs, None if task is None else task.func)
     shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
@@ -90,7 +90,7 @@ def shown_call(app: Mainspring, job: Job) -> str:
 
 
 def only(app: Mainspring, job_id: str) -> Job:
-    """Return the one job that is meant."""
+    """Return the only job that matches an id; fail if there are several."""
     found = choose(app, [job_id])
     if len(found) > 1:
         raise CommandFailed(f"{job_id!r} means {len(found)} jobs; name one of them", command("jobs list"), USAGE)

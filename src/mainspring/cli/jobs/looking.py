@@ -31,7 +31,7 @@ FIRES_SHOWN: Final = 5
 
 
 def _read_states(_: click.Context, __: click.Parameter, text: str | None) -> list[JobState] | None:
-    """Read the states of `--health late,down`; without it, any will do."""
+    """Read the states of `--health late,down`; return None, for any state, if the option is missing."""
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
@@ -169,7 +169,7 @@ def next_(app: Mainspring, job_ids: tuple[str, ...], number: int, as_json: bool)
       mainspring jobs next nightly_report -n 20 --app shop:app
     """
     found, now = choose(app, job_ids) if job_ids else read_jobs(app), app.now()
-    # From the earliest due one on, which may be overdue.
+    # Begin at the earliest due time, which may be overdue.
     due = min((job.nominal for job in found if job.at is not None and job.nominal is not None), default=0)
     fires = fires_between(found, due, MAX_INSTANT, number, app.timezone)
     if as_json:

@@ -1,4 +1,4 @@
-"""The group of verbs about runs."""
+"""The group of run verbs."""
 
 from __future__ import annotations
 

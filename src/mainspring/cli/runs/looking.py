@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["call_of", "list_", "log", "show", "wait"]
 
 FOLLOW_SECONDS: Final = 0.5
-"""How often `log --follow` looks for new lines."""
+"""The pause of `log --follow` between two checks for new lines, in seconds."""
 
 
 @runs.command("list", cls=FilterCommand)
@@ -74,7 +74,7 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
 
 
 def _uncallable(app: Mainspring) -> Callable[[RunView], bool]:
-    """Return a function that tells whether the code of the app lacks the function of a waiting run."""
+    """Return a function that says whether the app's code lacks the function of a waiting run."""
     from mainspring.app.insight.doctor import function_finder
 
     find, known = function_finder(app), dict[str, bool]()
@@ -86,7 +86,7 @@ def _uncallable(app: Mainspring) -> Callable[[RunView], bool]:
             known[run.task] = False
             try:
                 find(run.record)
-            except Exception:  # importing executes the user's code: it may raise anything
+            except Exception:  # importing executes the user's code, which may raise anything
                 known[run.task] = True
         return known[run.task]
 
@@ -106,7 +106,7 @@ def _row(app: Mainspring, run: RunView, now: int, lacks: bool) -> list[str]:
 
 
 def call_of(app: Mainspring, run: RunView) -> str:
-    """Return the call as it may be shown: its name and arguments, with secrets masked."""
+    """Return the call of a run for display: its name and arguments, with secrets masked."""
     from mainspring.core.showing.searching import function_of
 
     return shown_call(run, function_of(app.runs, run))
@@ -202,7 +202,7 @@ def log(app: Mainspring, run_id: str, follow: bool, as_json: bool) -> None:
 
 
 def _new_lines(seen: tuple[str, ...], lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the lines that are new; the oldest of those that were seen may have been dropped meanwhile."""
+    """Return the new lines; the store may have dropped the oldest known ones in the meantime."""
     for dropped in range(len(seen)):
         if lines[: len(seen) - dropped] == seen[dropped:]:
             return lines[len(seen) - dropped :]

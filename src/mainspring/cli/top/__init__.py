@@ -1,4 +1,4 @@
-"""`mainspring top`: jobs, queues, nodes and what happened last, live."""
+"""`mainspring top`: show jobs, queues, nodes and the latest events, live."""
 
 from mainspring.cli.top.command import top
 

@@ -57,7 +57,7 @@ def print_once(snapshot: Snapshot) -> None:
 
 
 def watch(app: Mainspring, interval: float) -> None:
-    """Show an app live in this terminal, until somebody quits."""
+    """Show an app live in this terminal until the user quits."""
     from rich.console import Console
     from rich.live import Live
 

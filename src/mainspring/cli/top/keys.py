@@ -22,12 +22,12 @@ _NAMES: Final = {
 
 
 def has_terminal() -> bool:
-    """Tell whether there is a terminal to draw on and to read keys from."""
+    """Return True if there is a terminal to draw on and to read keys from."""
     return termios is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Keyboard:
-    """Reads keys while the terminal hands them over one by one, and puts it back as it was."""
+    """A reader of single keys; it restores the terminal's mode at the end."""
 
     def __enter__(self) -> Self:
         self._fd = sys.stdin.fileno()
@@ -39,7 +39,7 @@ class Keyboard:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def read(self, timeout: float) -> str | None:
-        """Return the next key, or None if none is pressed in time; a terminal that is gone reads as `q`."""
+        """Return the next key, or None if none is pressed in time; a closed terminal reads as `q`."""
         ready, _, _ = select.select([self._fd], [], [], timeout)
         if not ready:
             return None

@@ -1,4 +1,4 @@
-"""The screen of `mainspring top`: its chosen row, its keys, its drawing."""
+"""The screen of `mainspring top`: its selected row, its keys, its drawing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Screen"]
 KEYS: Final = "tab section  up/down row  p pause/resume  r retry/run now  c cancel  s skip  space hold  q quit"
 _CHOOSABLE: Final = ("queues", "jobs", "runs")
 _ABOVE_AND_BELOW: Final = 3
-"""Lines of the screen that are no section: the title, the message, the keys."""
+"""Screen lines outside the sections: the title, the message, the keys."""
 
 
 class Screen:
-    """The person's choices, and the last message to them."""
+    """The user's selection, and the last message to the user."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
@@ -37,13 +37,13 @@ class Screen:
         self._snapshot = Snapshot("", dict.fromkeys(SECTIONS, ()))
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take over what was read."""
+        """Show a new snapshot."""
         self._snapshot = snapshot
 
     # -- keys --------------------------------------------------------------------------------------------------
 
     def press(self, key: str) -> bool:
-        """Do what a key says; False if it is to end."""
+        """Act on a key; return False to quit."""
         self.message = ""
         if key == "q":
             return False
@@ -75,7 +75,7 @@ class Screen:
             self.message = f"{key} does nothing to {self.section}; tab goes to another section"
             return
         row = rows[self._place(rows)]
-        self._chosen[self.section] = row.id  # it stays chosen where it goes to
+        self._chosen[self.section] = row.id  # keep the row selected when it moves
         try:
             self.message = f"{act(self._app, row)} {visible(row.id)}"
         except StoreUnavailable:
@@ -86,7 +86,7 @@ class Screen:
     # -- drawing -----------------------------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> RenderableType:
-        """Return what fits on a terminal of this size."""
+        """Return the part of the screen that fits a terminal of this size."""
         parts: list[RenderableType] = [_line(f"mainspring  {self._snapshot.title}", "bold")]
         sizes = _share({section: len(self._snapshot.rows[section]) for section in SECTIONS}, height - _ABOVE_AND_BELOW)
         for section, size in sizes.items():
@@ -117,7 +117,7 @@ class Screen:
 
 
 _RATIOS: Final = {"queue": 1, "job": 1, "when": 1, "node": 1, "queues": 1, "call": 3, "says": 2}
-"""The columns that share what room the others leave."""
+"""The columns that share the space left by the others."""
 
 
 _NARROW: Final = ("queue", "state", "waiting", "running", "job", "health", "how soon", "node", "status", "call", "made")
@@ -134,9 +134,9 @@ def _cell(text: str) -> Text:
 
 
 def _share(wanted: Mapping[str, int], height: int) -> dict[str, int]:
-    """Share the lines of a screen among the sections, each with a line for its titles; the runs get what is left.
+    """Share the lines of a screen among the sections, each with a title line; the runs get the rest.
 
-    On a very low screen sections without a choice go first.
+    A very low screen shows only jobs and runs.
     """
     for most in (8, 5, 3, 2, 1):
         sizes = {section: min(number, most) for section, number in wanted.items() if section != "runs"}

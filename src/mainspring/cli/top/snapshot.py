@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "SECTIONS", "Row", "Snapshot", "take"]
 
 RUNS_READ: Final = 50
-"""The newest runs, and as many of those that run, are looked at."""
+"""The number of newest runs to read, and of running ones."""
 JOBS_JUDGED: Final = 200
-"""Jobs whose health is looked at, the next to fire first: each costs a look at its newest runs."""
+"""The number of jobs whose health is judged, the next to fire first: each costs a query for its newest runs."""
 SECTIONS: Final = ("queues", "jobs", "nodes", "runs")
 COLUMNS: Final = {
     "queues": ("queue", "state", "waiting", "delayed", "blocked", "running", "oldest"),
@@ -39,7 +39,7 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line with its cells; `id` is its subject, `state` says what keys can do to it, `data` is it for programs."""
+    """One line of cells. `id` is its subject, `state` decides which keys apply, `data` is its JSON form."""
 
     id: str
     cells: tuple[str, ...]
@@ -55,7 +55,7 @@ class Snapshot:
     rows: Mapping[str, Sequence[Row]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as data with numbers and times, under the names that the other verbs use."""
+        """Return the snapshot as data with numbers and times, under the names that the other verbs use."""
         return {section: [{"id": row.id, **row.data} for row in self.rows[section]] for section in SECTIONS}
 
 
@@ -121,7 +121,7 @@ def _job(app: Mainspring, job: Job, health: str | None, now: int) -> Row:
 
 
 def _last_runs(app: Mainspring) -> list[RunView]:
-    """Return the newest runs and those that run, the last that something happened to first."""
+    """Return the newest runs and the running ones, the latest change first."""
     found = {run.id: run for run in (*app.find(status="running", limit=RUNS_READ), *app.find(limit=RUNS_READ))}
 
     def happened(run: RunView) -> tuple[int, str]:

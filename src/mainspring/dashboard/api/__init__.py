@@ -1,1 +1,1 @@
-"""The JSON API: one table of endpoints, the answers, and the OpenAPI document made from the table."""
+"""The JSON API: one table of endpoints, the answers, and the OpenAPI document generated from the table."""

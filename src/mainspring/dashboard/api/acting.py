@@ -1,4 +1,4 @@
-"""The endpoints that change something: runs, jobs, queues, nodes and marks."""
+"""The endpoints that change runs, jobs, queues, nodes and marks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _run(asked: ApiRequest, run_id: str) -> dict[str, Any]:
 
 
 def enqueue(asked: ApiRequest) -> dict[str, Any]:
-    """Enqueue a call of a task of this app."""
+    """Enqueue a call of one of this app's tasks."""
     name = asked.required("task", str)
     task = asked.app.tasks.get(name)
     if task is None or name.startswith("mainspring:"):
@@ -45,7 +45,7 @@ def _options(asked: ApiRequest) -> dict[str, Any]:
 
 
 def again(asked: ApiRequest) -> dict[str, Any]:
-    """Enqueue the call of a run once more."""
+    """Enqueue the call of a run again, as a new run."""
     handle: RunHandle[Any] = asked.app.again(
         asked.params["id"], args=asked.field("args", list), kwargs=asked.field("kwargs", dict), **_options(asked)
     )
@@ -59,14 +59,14 @@ def retry(asked: ApiRequest) -> dict[str, Any]:
 
 
 def cancel(asked: ApiRequest) -> dict[str, Any]:
-    """Cancel a run that waits, or stop one that runs."""
+    """Cancel a waiting run, or stop a running one."""
     if not asked.app.cancel(asked.params["id"]):
         raise BadParameter(f"the run has ended already: it is {asked.app.get(asked.params['id']).status}")
     return _run(asked, asked.params["id"])
 
 
 def change_run(asked: ApiRequest) -> dict[str, Any]:
-    """Move, postpone or prioritize a run that waits."""
+    """Move, postpone or prioritize a waiting run."""
     run_id = asked.params["id"]
     queue, priority, later = asked.field("queue", str), asked.field("priority", int), asked.later()
     if asked.app.get(run_id).status not in WAITING:
@@ -81,7 +81,7 @@ def change_run(asked: ApiRequest) -> dict[str, Any]:
 
 
 def delete_run(asked: ApiRequest) -> dict[str, Any]:
-    """Delete the record of a run that has ended."""
+    """Delete the record of an ended run."""
     found = asked.app.get(asked.params["id"])
     if found.status not in FINAL or not asked.app.delete(found.id):
         raise BadParameter(f"the run has not ended: it is {found.status}; cancel it first")
@@ -89,7 +89,7 @@ def delete_run(asked: ApiRequest) -> dict[str, Any]:
 
 
 def begin_bulk(asked: ApiRequest) -> dict[str, Any]:
-    """Act on all runs that match a filter; with `trial`, only count."""
+    """Act on all runs that match a filter; with `trial`, only count them."""
     options: dict[str, Any] = {}
     if asked.field("queue", str) is not None:
         options["queue"] = check_queue(asked.field("queue", str))
@@ -104,7 +104,7 @@ def begin_bulk(asked: ApiRequest) -> dict[str, Any]:
 
 
 def stop_bulk(asked: ApiRequest) -> dict[str, Any]:
-    """Stop an action on many runs between two of them."""
+    """Stop a bulk action before its next run."""
     found = there(asked.app.bulk(asked.params["id"]), "bulk", asked.params["id"])
     found.stop()
     return dict(plain(found.to_dict()))
@@ -146,7 +146,7 @@ def resume_queue(asked: ApiRequest) -> dict[str, Any]:
 
 
 def purge_queue(asked: ApiRequest) -> dict[str, Any]:
-    """Cancel all waiting runs of a queue; `name` in the body confirms it."""
+    """Cancel all waiting runs of a queue; the body must repeat its `name` to confirm."""
     if asked.required("name", str) != asked.params["name"]:
         raise BadParameter("name in the body must be the name of the queue: purging cannot be undone")
     return {"cancelled": asked.app.purge(asked.params["name"])}

@@ -1,4 +1,4 @@
-"""The health of a job as a small picture, for READMEs and wikis."""
+"""A small picture of a job's health, for READMEs and wikis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_CHARS: Final = 40
 
 
 def badge(name: str, state: str) -> str:
-    """Return the picture."""
+    """Return the picture as SVG."""
     label = name if len(name) <= MOST_CHARS else f"{name[: MOST_CHARS - 1]}…"
     left, right = round(len(label) * CHAR_PIXELS) + 14, round(len(state) * CHAR_PIXELS) + 14
     whole = left + right

@@ -1,4 +1,4 @@
-"""The table of endpoints: from it come the routes, the OpenAPI document and the page that lists them."""
+"""The table of endpoints, from which the routes, the OpenAPI document and the API page are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT: Final = "/api/v1"
 
 
 class Parameter(NamedTuple):
-    """A parameter of the query."""
+    """A parameter of the query string."""
 
     name: str
     words: str
@@ -24,7 +24,7 @@ class Parameter(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """One endpoint: what it answers with, and what it takes."""
+    """One endpoint: its parameters, and the shape of its answer."""
 
     method: str
     path: str

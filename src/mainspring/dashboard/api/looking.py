@@ -52,12 +52,12 @@ def count(asked: ApiRequest) -> dict[str, Any]:
 
 
 def run(asked: ApiRequest) -> dict[str, Any]:
-    """Return a run with all there is to know of it."""
+    """Return a run with all its details."""
     return run_data(asked.app, asked.app.get(asked.params["id"]), asked.now, whole=True)
 
 
 def story(asked: ApiRequest) -> dict[str, Any]:
-    """Return what happened to a run, in order."""
+    """Return the events of a run, in order."""
     found = asked.app.story(asked.params["id"])
     return {"episodes": [{**plain(each), "seconds": each.seconds} for each in found]}
 
@@ -70,7 +70,7 @@ def jobs(asked: ApiRequest) -> dict[str, Any]:
 
 
 def _jobs(asked: ApiRequest) -> list[Job]:
-    """Read the jobs; those that cannot be read here are left alone, since a look must change nothing."""
+    """Read the jobs; do not set unreadable ones aside, since a read must change nothing."""
     found = asked.app.store.examine_jobs()[0]
     return sorted(found, key=lambda each: (each.at is None, each.at or 0, each.id))
 
@@ -107,7 +107,7 @@ def queues(asked: ApiRequest) -> dict[str, Any]:
 
 
 def queue(asked: ApiRequest) -> dict[str, Any]:
-    """Return a queue and why it stands as it does."""
+    """Return a queue, and the explanation of its state."""
     name = asked.params["name"]
     found = there(next((each for each in asked.app.queues() if each.name == name), None), "queue", name)
     return {**queue_data(found, asked.now, asked.app.nodes()), "explanation": asked.app.explain(found).to_dict()}
@@ -119,7 +119,7 @@ def nodes(asked: ApiRequest) -> dict[str, Any]:
 
 
 def node(asked: ApiRequest) -> dict[str, Any]:
-    """Return a node and why it stands as it does."""
+    """Return a node, and the explanation of its state."""
     name = asked.params["id"]
     found = there(next((each for each in _nodes(asked) if each.id == name), None), "node", name)
     return {**node_data(found, asked.now), "explanation": asked.app.explain(found).to_dict()}
@@ -130,12 +130,12 @@ def _nodes(asked: ApiRequest) -> list[NodeInfo]:
 
 
 def tasks(asked: ApiRequest) -> dict[str, Any]:
-    """Return what each task costs."""
+    """Return the cost of each task."""
     return {"tasks": [task_data(each) for each in asked.app.task_figures(asked.since(DAY))]}
 
 
 def metrics(asked: ApiRequest) -> dict[str, Any]:
-    """Return what was counted in each step of a time."""
+    """Return the counters for each step of a time range."""
     named: dict[str, Any] = {kind: asked.text(kind) or None for kind in ("by", "queue", "task", "job")}
     seconds = read_seconds(asked.text("step")) if asked.text("step") else None
     if asked.text("step") and (seconds is None or not 1 <= seconds <= 366 * 86_400):
@@ -181,23 +181,23 @@ def stats(asked: ApiRequest) -> dict[str, Any]:
 
 
 def explain(asked: ApiRequest) -> dict[str, Any]:
-    """Explain a run, a job, a queue or a node; without a subject, what needs somebody."""
+    """Explain a run, a job, a queue or a node; without a subject, list the problems that need a person."""
     told: Explanation = asked.app.explain(asked.text("subject") or None)
     return told.to_dict()
 
 
 def audit(asked: ApiRequest) -> dict[str, Any]:
-    """Return what people did, newest first."""
+    """Return people's acts, newest first."""
     entries = asked.app.audit(since=asked.since(timedelta(days=90)), limit=asked.number("limit", 100, 1, 1000))
     return {"acts": [act_data(each) for each in entries]}
 
 
 def marks(asked: ApiRequest) -> dict[str, Any]:
-    """Return the marks that charts show."""
+    """Return the marks for charts."""
     return {"marks": [mark_data(each) for each in asked.app.marks(asked.since(timedelta(days=30)))]}
 
 
 def bulk(asked: ApiRequest) -> dict[str, Any]:
-    """Return how far an action on many runs has come."""
+    """Return the progress of a bulk action."""
     name = asked.params["id"]
     return dict(plain(there(asked.app.bulk(name), "bulk", name).to_dict()))

@@ -35,7 +35,7 @@ _BRIEF: Final = (
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON can write it; what JSON does not know is written as its repr."""
+    """Return a value that JSON can represent; replace other types by their repr."""
     if depth > MOST_DEPTH:
         return "…"
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
@@ -56,7 +56,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return plain(msgspec.structs.asdict(value), depth + 1)
     try:
         return repr(value)
-    except Exception as error:  # a user's own class may do anything
+    except Exception as error:  # a user's class may do anything
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
 
 
@@ -65,7 +65,7 @@ def _fields(of: object, names: str) -> dict[str, Any]:
 
 
 def run_data(app: Mainspring, run: RunView, now: int, *, whole: bool = False) -> dict[str, Any]:
-    """Return a run: in brief as lists have it, or with its errors, log, arguments and result."""
+    """Return a run: brief for lists, or with its errors, log, arguments and result."""
     func = function_of(app.runs, run)
     data = _fields(run, _BRIEF) | {
         "kind": kind_of(run, now),
@@ -110,7 +110,7 @@ def job_data(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
 
 
 def queue_data(queue: QueueInfo, now: int, nodes: list[NodeInfo]) -> dict[str, Any]:
-    """Return a queue, and how many slots there are for it."""
+    """Return a queue, with its number of slots."""
     serving = [node for node in nodes if queue.name in node.queues and node.state == "running"]
     return _fields(queue, "name waiting delayed blocked running paused") | {
         "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
@@ -129,7 +129,7 @@ def node_data(node: NodeInfo, now: int) -> dict[str, Any]:
 
 
 def task_data(figures: TaskFigures) -> dict[str, Any]:
-    """Return what a task costs."""
+    """Return the cost of a task."""
     return _fields(figures, "name known runs succeeded failed retried failure_rate") | {
         "total_seconds": figures.total,
         "p50_seconds": figures.p50,
@@ -139,7 +139,7 @@ def task_data(figures: TaskFigures) -> dict[str, Any]:
 
 
 def metrics_data(found: MetricSeries) -> dict[str, Any]:
-    """Return what was counted; steps in which nothing happened are left out."""
+    """Return the counters, without the steps in which nothing happened."""
     nothing = Counts()
     return {
         "since": plain(from_us(found.since)),

@@ -1,4 +1,4 @@
-"""A request to the API: its parameters and its body, checked."""
+"""A request to the API, with checked parameters and body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CHARS: Final = 4000
 
 
 class ApiRequest:
-    """What was asked: the app, the parameters of path and query, and the body."""
+    """A request: the app, the parameters of path and query, and the body."""
 
     def __init__(
         self, app: Mainspring, params: Mapping[str, str], query: Mapping[str, list[str]], body: Mapping[str, Any]
@@ -37,14 +37,14 @@ class ApiRequest:
         return given[0] if given else default
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a number of the query."""
+        """Return a number from the query."""
         found = self.text(name, str(default))
         if not re.fullmatch(r"\d{1,9}", found) or not least <= int(found) <= most:
             raise BadParameter(f"{name}={found[:20]!r} is no number from {least:,} to {most:,}")
         return int(found)
 
     def since(self, default: timedelta) -> timedelta:
-        """Return how far back to look."""
+        """Return the length of the time range to read."""
         found = self.text("since")
         if not found:
             return default
@@ -55,7 +55,7 @@ class ApiRequest:
 
     @property
     def filter(self) -> str:
-        """The filter in the query: `filter` as one text, and a parameter for each key."""
+        """The filter in the query: `filter` as one text, plus a parameter for each key."""
         terms = {
             name: [value[:500] for value in values]
             for name, values in self.query.items()
@@ -64,21 +64,21 @@ class ApiRequest:
         return " ".join(part for part in (self.text("filter"), text_of(terms)) if part)
 
     def field(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """Return a field of the body, of the right kind."""
+        """Return a field of the body; raise if it has another type."""
         found = self.body.get(name, default)
         if found is not None and (not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool)):
             raise BadParameter(f"{name} must be {_words(kind)}, not {type(found).__name__}")
         return found
 
     def required(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """Return a field that has to be there."""
+        """Return a field of the body; raise if it is missing."""
         found = self.field(name, kind)
         if found is None:
             raise BadParameter(f"the body needs {name}")
         return found
 
     def later(self) -> timedelta | None:
-        """Return the field `in`: how many seconds from now, or a text such as 5m."""
+        """Return the field `in`: a number of seconds from now, or a text such as 5m."""
         found = self.field("in", (int, float, str))
         seconds = read_seconds(found) if isinstance(found, str) else found
         if found is not None and (seconds is None or not 0 <= seconds <= 1e10):

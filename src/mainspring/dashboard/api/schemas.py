@@ -12,7 +12,7 @@ Schema = dict[str, Any]
 
 
 def _kind(word: str) -> Schema:
-    """Return the schema that a word stands for: `text`, `time?`, `list of text`, or the name of a shape."""
+    """Return the schema for a word: `text`, `time?`, `list of text`, or the name of a shape."""
     optional, word = word.endswith("?"), word.removesuffix("?")
     if word == "any":
         return {}
@@ -43,14 +43,14 @@ def ref(name: str) -> Schema:
 
 
 def _object(*fields: str, extends: str = "") -> Schema:
-    """Return the shape of an object from lines such as `id name: text`; `extends` names a shape whose fields it has."""
+    """Return the shape of an object from lines such as `id name: text`; `extends` names a shape to inherit."""
     shape = _body(*fields)
     shape["required"] = list(shape["properties"])
     return {"allOf": [ref(extends), shape]} if extends else shape
 
 
 def _body(*fields: str, needs: str = "") -> Schema:
-    """Return the shape of a body: only the fields that `needs` names have to be there."""
+    """Return the shape of a body; only the fields in `needs` are required."""
     pairs = [(name, kind) for names, _, kind in (line.partition(": ") for line in fields) for name in names.split()]
     shape: Schema = {"type": "object", "properties": {name: _kind(kind) for name, kind in pairs}}
     return {**shape, "required": needs.split()} if needs else shape
@@ -180,4 +180,4 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "RemoveBody": _body("cancel_runs: bool", "why: text"),
     "PurgeBody": _body("name why: text", needs="name"),
 }
-"""Every shape by its name."""
+"""Every shape, by name."""

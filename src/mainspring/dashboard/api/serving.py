@@ -1,4 +1,4 @@
-"""The API over HTTP: who asks, what is allowed, bodies, errors as JSON, streams."""
+"""The API over HTTP: authentication, permissions, bodies, errors as JSON, streams."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger("mainspring.dashboard")
 
 
 class Refusal(Exception):
-    """A request that is not carried out, with its status."""
+    """A refused request, with its status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -56,13 +56,13 @@ class Refusal(Exception):
 
 
 class Api:
-    """Answers the requests below /api/v1."""
+    """The handler of requests below /api/v1."""
 
     def __init__(self, app: Mainspring, visitors: Visitors, who: Callable[[Request], Identity | None]) -> None:
         self._app, self._visitors, self._who = app, visitors, who
 
     def routes(self) -> list[Route]:
-        """Return the routes, the most exact ones first."""
+        """Return the routes, the most specific ones first."""
         special: dict[str, Callable[..., Any]] = {
             "/runs.csv": partial(self._export, "text/csv; charset=utf-8", "runs.csv", _as_csv),
             "/runs.json": partial(self._export, "application/x-ndjson", "runs.json", _as_lines),
@@ -82,7 +82,7 @@ class Api:
     # -- who, and what -----------------------------------------------------------------------------------------
 
     async def _visitor(self, request: Request, endpoint: Endpoint | None = None) -> Identity:
-        """Return who asks; a browser's session needs its token to change anything."""
+        """Return the visitor; a browser's session needs its token to change anything."""
         by_session = self._who(request)
         who = by_session or await asyncio.to_thread(self._visitors.who_by_password, request)
         if who is None:
@@ -156,13 +156,13 @@ class Api:
 
 
 async def _in_threads(texts: Iterator[str]) -> AsyncIterator[str]:
-    """Read an iterator that blocks in threads, some texts at a time."""
+    """Read a blocking iterator in threads, several texts at a time."""
     while chunk := await asyncio.to_thread(lambda: "".join(islice(texts, EXPORT_PAGE_RUNS))):
         yield chunk
 
 
 def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """Write runs as CSV; a text that a spreadsheet would take for a formula gets a quote in front."""
+    """Write runs as CSV; put a quote before a text that a spreadsheet would read as a formula."""
     yield ",".join(_COLUMNS) + "\r\n"
     for number, row in enumerate(rows):
         if number == MOST_EXPORTED:
@@ -186,7 +186,7 @@ def _as_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Read a JSON object; the content type proves that no form of another site sent it."""
+    """Read a JSON object; its content type proves that it does not come from another site's form."""
     content = b""
     async for chunk in request.stream():
         content += chunk
@@ -208,7 +208,7 @@ def _json(value: Any) -> Response:
 
 
 def _problem(error: Exception) -> Response:
-    """Answer with what is wrong."""
+    """Return the answer for an error."""
     headers = {}
     if isinstance(error, Refusal):
         status = error.status
@@ -217,9 +217,9 @@ def _problem(error: Exception) -> Response:
         return JSONResponse({"error": f"there is no {error.kind} {error.name[:200]!r}"}, 404)
     elif isinstance(error, RunNotFound | JobLookupError):
         status = 404
-    elif isinstance(error, OSError):  # StoreUnavailable is one
+    elif isinstance(error, OSError):  # includes StoreUnavailable
         status = 503
-    elif isinstance(error, TypeError | ValueError):  # FilterError and BadParameter are
+    elif isinstance(error, TypeError | ValueError):  # includes FilterError and BadParameter
         status = 400
     elif isinstance(error, MainspringError):
         status = 409

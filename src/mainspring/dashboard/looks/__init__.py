@@ -1,1 +1,1 @@
-"""How things look: shapes, charts, times and values. Pure functions from values to markup."""
+"""The look of the pages: shapes, charts, times and values. Pure functions from values to markup."""

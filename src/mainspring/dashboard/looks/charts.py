@@ -1,8 +1,8 @@
 """Charts as SVG: pure functions from numbers to markup.
 
 A chart has no viewBox: x is in per cent and y in pixels, so that it stretches with the page while text keeps its size.
-Colour comes from classes and geometry from attributes, since the content policy forbids style attributes. What went
-well rises from the line, what went wrong hangs below it on a scale of its own.
+Colour comes from classes and geometry from attributes, since the content policy forbids style attributes. Successes
+rise from the line; failures hang below it on a separate scale.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ += ["per_cent", "rect", "round_top", "svg", "up_and_down", "y_axis"]
 
 
 LOW: Final = 60
-"""A chart of less height than this has room for one value on its axis."""
+"""The height in pixels below which an axis has room for only one value."""
 LEAST_LOAD: Final = 0.02
-"""Slots: with less than this at the busiest moment, nothing is known of how busy it will be."""
+"""Slots: if the busiest moment has less than this, the coming load is unknown."""
 
 
 class Step(NamedTuple):
-    """One bar: what succeeded, what failed, the tooltip, and the label below it if it has one."""
+    """One bar: the successes, the failures, the tooltip, and an optional label below it."""
 
     good: float
     bad: float
@@ -54,7 +54,7 @@ class Heat(NamedTuple):
 
 
 class HeatBand(NamedTuple):
-    """A tinted stretch of a heat strip, from share to share, with a line at `line` and words."""
+    """A tinted stretch of a heat strip between two shares, with a line at `line` and a text."""
 
     since: float
     until: float
@@ -63,7 +63,7 @@ class HeatBand(NamedTuple):
 
 
 def per_cent(value: float) -> str:
-    """Return a number as an attribute in per cent."""
+    """Return a number as a percentage for an attribute."""
     return f"{value:.3f}".rstrip("0").rstrip(".") + "%"
 
 
@@ -93,7 +93,7 @@ def svg(
     role: str = "img",
     walked: bool = False,
 ) -> Markup:
-    """Return a drawing; without a label screen readers skip it; if it is `walked`, arrow keys walk its steps."""
+    """Return a drawing. Screen readers skip it without a label; if `walked`, arrow keys move through its steps."""
     size = Markup(' width="{}"').format(width) if width else ""
     name = Markup('role="{}" aria-label="{}"').format(role, label) if label else Markup('aria-hidden="true"')
     focus = Markup(' tabindex="0"') if walked else ""
@@ -110,7 +110,7 @@ def rect(cls: str, x: str, y: float, width: str, height: float, round_by: float 
 
 
 def hit(x: float, width: float, height: float, tip: str, y: float = 0) -> Markup:
-    """Return what the pointer meets: a transparent bar with a tooltip."""
+    """Return a transparent bar with a tooltip, as the target for the pointer."""
     box = f'<rect class="hit" x="{per_cent(x)}" y="{y:g}" width="{per_cent(width)}" height="{height:g}"'
     return Markup(box) + Markup(' data-tip="{}"/>').format(tip)
 
@@ -121,7 +121,7 @@ def line(cls: str, x1: str, x2: str, y1: float, y2: float) -> Markup:
 
 
 def y_axis(width: int, height: float, labels: Sequence[tuple[float, str]]) -> Markup:
-    """Return the labels left of a plot, in a column of their own, so that no bar covers one."""
+    """Return the labels left of a plot, in a separate column, so that no bar covers them."""
     texts = [
         Markup('<text class="end" x="{}" y="{}">{}</text>').format(width, f"{y + 4:.0f}", text) for y, text in labels
     ]
@@ -136,7 +136,7 @@ def plot(axis: Markup, chart: Markup) -> Markup:
 def up_and_down(
     steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36
 ) -> Markup:
-    """Draw what succeeded upwards and what failed downwards, each on its own scale, at most some hundred bars."""
+    """Draw successes upwards and failures downwards, each on its own scale; at most some hundred bars."""
     gap, base = 4, up + 10
     top, worst = round_top(max((step.good for step in steps), default=0)), max((step.bad for step in steps), default=0)
     height = base + gap + down + 20
@@ -178,16 +178,16 @@ def _bar(
 
 
 def axis_label(x: float, y: float, text: str, strong: bool = True, cls: str = "") -> Markup:
-    """Return a label below a chart; one that is not `strong` does not show on a phone."""
+    """Return a label below a chart; a phone shows only `strong` ones."""
     hidden = "" if strong else " hide-s"
-    side = "mid" if x > 1.5 else ""  # at the edge, it would stick out
+    side = "mid" if x > 1.5 else ""  # at the edge, a centred label would stick out
     return Markup('<text class="{}{}{}" x="{}" y="{}">{}</text>').format(
         side, f" {cls}" if cls else "", hidden, per_cent(x), f"{y:g}", text
     )
 
 
 def _deploys(deploys: Sequence[Deploy], height: float) -> list[Markup]:
-    """Draw dotted lines with labels left of them; a label that would meet the one before goes to a second row."""
+    """Draw dotted lines with labels on their left; move a label that would overlap to a second row."""
     parts: list[Markup] = []
     last, row = -1.0, 0
     for deploy in deploys:
@@ -201,17 +201,17 @@ def _deploys(deploys: Sequence[Deploy], height: float) -> list[Markup]:
 
 
 FLAT_SHARE: Final = 0.6
-"""Loads of which the least is more than this share of the most are flat."""
+"""Loads are flat if the least is more than this share of the greatest."""
 
 
 def heat(cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "") -> Markup:
-    """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
+    """Draw the coming load: height and five tints show its size, a tinted band shows where the clock changes."""
     loads = [cell.value for cell in cells if cell.value > 0]
     top = max(loads, default=0)
-    even = [cell.value for cell in cells[1:] if cell.value > 0]  # the first is what is left of a step
-    if even and min(even) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
+    even = [cell.value for cell in cells[1:] if cell.value > 0]  # the first step has begun already
+    if even and min(even) > FLAT_SHARE * top:  # a constant load has no peak: do not draw one solid block
         top *= 3
-    top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
+    top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like full load
     y0, height, width, parts = 20, 46, 100 / max(1, len(cells)), []
     if band is not None:
         since, until = per_cent(band.since * 100), per_cent((band.until - band.since) * 100)
@@ -242,7 +242,7 @@ def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int
         if band.since - 0.05 < place < band.until + 0.05:
             place = band.until
     if peak:
-        side, dx = ("end", -6) if place > 0.5 else ("", 6)  # half a phone has room for it
+        side, dx = ("end", -6) if place > 0.5 else ("", 6)  # half a phone's width has room for it
         near_now = max(place, 0.05) * 100
         text = Markup('<text class="strong {}" x="{}" dx="{}" y="{}">{}</text>')
         parts.append(text.format(side, per_cent(near_now), dx, y0 - 8, peak))
@@ -250,7 +250,7 @@ def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int
 
 
 LONE_POINT: Final = 0.4
-"""Draw a point without neighbours this far to both sides, in steps."""
+"""The width to each side of a point without neighbours, in steps."""
 
 
 class Series(NamedTuple):
@@ -269,7 +269,7 @@ def lines(
     *,
     height: int = 150,
 ) -> Markup:
-    """Draw lines over a logarithmic scale, each with its name at its end; `times` are shares of the width."""
+    """Draw lines on a logarithmic scale, each with its name at its end; `times` are shares of the width."""
     low, high = math.log(ticks[0][0] / 2), math.log(ticks[-1][0] * 1.2)
 
     def y(value: float) -> float:
@@ -282,7 +282,7 @@ def lines(
     parts.append(Markup(f'{box} preserveAspectRatio="none">'))
     for each in series:
         for piece in _pieces(each.values):
-            if len(piece) == 1:  # a point alone is a short line
+            if len(piece) == 1:  # a single point becomes a short line
                 [(place, value)] = piece
                 piece = [(place - LONE_POINT, value), (place + LONE_POINT, value)]
             points = " ".join(f"{k:g},{y(value):.1f}" for k, value in piece)
@@ -302,7 +302,7 @@ def lines(
 
 
 def _pieces(values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
-    """Part a line at its gaps."""
+    """Split a line at its gaps."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for number, value in enumerate(values):
         if value is None:
@@ -317,7 +317,7 @@ def _last(values: Sequence[float | None]) -> float:
 
 
 def _ends(series: Sequence[Series], y: Callable[[float], float]) -> list[tuple[Series, float]]:
-    """Place the names at the ends of lines so that none covers another."""
+    """Place the names at the ends of the lines without overlaps."""
     placed: list[tuple[Series, float]] = []
     for each in sorted((each for each in series if _pieces(each.values)), key=lambda each: -_last(each.values)):
         place = y(_last(each.values))
@@ -328,7 +328,7 @@ def _ends(series: Sequence[Series], y: Callable[[float], float]) -> list[tuple[S
 
 
 def durations(steps: Sequence[Step], label: str, unit: str, scale: float, marks: Sequence[Deploy] = ()) -> Markup:
-    """Draw how long runs took: `good` is the length in seconds of a run that succeeded, `bad` 1 for one that failed."""
+    """Draw run durations: `good` is the duration in seconds of a success, `bad` is 1 for a failure."""
     up, down = 116, 26
     base = up + 12
     top = round_top(max((step.good / scale for step in steps), default=0))

@@ -1,4 +1,4 @@
-"""Labels of a time axis: round times of the local clock, midnight with its day. Pure."""
+"""Labels of a time axis: round times of the local clock, and the day at midnight. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOST_LABELS: Final = 8
 
 
 class ClockLabel(NamedTuple):
-    """The label of one step, empty for none; `strong` ones also show on a phone."""
+    """The label of one step, or empty; a phone shows only `strong` ones."""
 
     text: str = ""
     strong: bool = False
 
 
 def clock_labels(times: Times, begin: int, width: float, number: int) -> list[ClockLabel]:
-    """Return a label for each of `number` steps of `width` microseconds: at the steps in which a round time lies."""
+    """Return a label for each of `number` steps of `width` microseconds, if the step contains a round time."""
     seconds = width * number / SECOND
     choices = (*_STEPS, *(each * _DAY for each in _DAYS))
     step = next((each for each in choices if seconds / each <= MOST_LABELS), choices[-1])
@@ -32,7 +32,7 @@ def clock_labels(times: Times, begin: int, width: float, number: int) -> list[Cl
     last, named = _ordinal(times.local(begin - 1)) // step, 0
     for place in range(number):
         reached = _ordinal(times.local(int(begin + (place + 1) * width) - 1)) // step
-        if reached > last:  # not merely other: the clock may go back
+        if reached > last:  # not merely different: the clock may go back
             last, named = reached, named + 1
             found.append(ClockLabel(_text(reached * step, step), named % 2 == 1))
         else:
@@ -41,7 +41,7 @@ def clock_labels(times: Times, begin: int, width: float, number: int) -> list[Cl
 
 
 def _ordinal(moment: datetime) -> int:
-    """Return the seconds on the clock on the wall since the year 1."""
+    """Return the seconds of the wall clock since the year 1."""
     return moment.toordinal() * _DAY + moment.hour * 3600 + moment.minute * 60 + moment.second
 
 

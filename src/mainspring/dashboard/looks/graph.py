@@ -20,7 +20,7 @@ SWEEPS: Final = 4
 
 
 class GraphNode(NamedTuple):
-    """A step as it is drawn; `after` are the ids of the nodes before it."""
+    """A step to draw; `after` holds the ids of its predecessors."""
 
     id: str
     kind: str
@@ -31,14 +31,14 @@ class GraphNode(NamedTuple):
     after: tuple[str, ...]
     share: float | None = None
     hot: bool = False
-    """Whether it lies on the critical path."""
+    """Whether the node lies on the critical path."""
 
 
 def layers_of(nodes: Sequence[GraphNode]) -> list[list[str]]:
-    """Put each node one layer after the last of those before it, and order layers so that few lines cross."""
+    """Put each node one layer after its last predecessor, and order the layers so that few lines cross."""
     known = {node.id: node for node in nodes}
     depth: dict[str, int] = {}
-    for node in nodes:  # they come in order, so what is before a node is placed
+    for node in nodes:  # nodes come in order, so their predecessors are placed already
         depth[node.id] = 1 + max((depth[each] for each in node.after if each in depth), default=-1)
     layers: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
     for node in nodes:
@@ -66,7 +66,7 @@ def _sort(layer: list[str], layers: Sequence[Sequence[str]], links: Mapping[str,
 
 
 def draw(nodes: Sequence[GraphNode], label: str) -> Markup:
-    """Draw a graph; the table beside it says the same in words."""
+    """Draw a graph; the table beside it gives the same information in words."""
     shown = nodes[:MOST_NODES]
     layers = layers_of(shown)
     tallest = max((len(layer) for layer in layers), default=1)
@@ -103,7 +103,7 @@ def _node(node: GraphNode, x: int, y: int) -> Markup:
             node.kind, x, y, WIDTH, HEIGHT
         )
     ]
-    top = y + 8 * ((not node.arguments) + (not node.word))  # as high as its lines need
+    top = y + 8 * ((not node.arguments) + (not node.word))  # centre the node's lines
     use = '<svg x="{}" y="{}" width="14" height="14" class="m t-{}"><use href="#m-{}"/></svg>'
     parts.append(Markup(use).format(x + 12, top + 11, tone(node.kind), node.kind))
     line = '<text class="{}" x="{}" y="{}">{}</text>'

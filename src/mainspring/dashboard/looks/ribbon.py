@@ -1,4 +1,4 @@
-"""The ribbon of a run: one bar, true to scale, with each start and each wait between them. Pure."""
+"""The ribbon of a run: one bar, true to scale, that shows each start and the waits between them. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["legend", "ribbon", "running_seconds"]
 
 DAY: Final = 86_400.0
 CUT_SHARE: Final = 0.06
-"""A wait of more than a day takes this share of the bar, and is drawn cut."""
+"""The share of the bar for a wait of more than a day, which is drawn cut."""
 LABEL_SHARE: Final = 0.07
-"""Pieces that are wider than this carry words."""
+"""The share above which a piece carries a text."""
 LEAST_SHARE: Final = 0.004
 _HEIGHT: Final = 66
 
@@ -46,7 +46,7 @@ _WORDS: Final = (
 
 
 def legend(story: Sequence[Episode]) -> list[tuple[str, str]]:
-    """Return what the ribbon's colours mean, as far as they occur."""
+    """Return the meanings of the colours that occur in the ribbon."""
     there = {_cls(each) for each in story if each.kind in ("start", "wait", "gap")}
     backs_off = any(each.text.startswith("backs off") for each in story)
     words = {**dict(_WORDS), "rb-off": "backing off" if backs_off else "set for later"}
@@ -54,12 +54,12 @@ def legend(story: Sequence[Episode]) -> list[tuple[str, str]]:
 
 
 def running_seconds(story: Sequence[Episode], now: datetime) -> float:
-    """Return how long a run was executed, all its starts together."""
+    """Return the seconds of execution of a run, over all its starts."""
     return sum(((each.until or now) - each.since).total_seconds() for each in story if each.kind == "start")
 
 
 def ribbon(story: Sequence[Episode], times: Times) -> Markup:
-    """Draw what happened to a run: starts tall, back-offs middle, waits thin, lost starts hatched."""
+    """Draw the history of a run: starts tall, back-offs middle, waits thin, lost starts hatched."""
     now = times.local(times.now)
     pieces = _pieces([each for each in story if each.kind in ("start", "wait", "gap")], now)
     if not pieces:
@@ -134,7 +134,7 @@ def _drawn(piece: _Piece, x: float, *, last: bool) -> list[Markup]:
 
 
 def _axis(pieces: Sequence[_Piece], times: Times) -> list[Markup]:
-    """Write the time at the beginning, at the starts that have room, and at the end."""
+    """Write the time at the beginning, at starts with enough room, and at the end."""
     first, last = pieces[0].episode.since, pieces[-1].episode
     end = last.until or times.local(times.now)
     parts = [Markup('<text x="0" y="64">{}</text>').format(f"{first.astimezone(times.zone):%H:%M:%S}")]

@@ -1,4 +1,4 @@
-"""Rows about runs: everything that a table shows of one, ready for templates."""
+"""Table rows for runs: all cells of a run, ready for templates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
 
 
 class ProgressShare(NamedTuple):
-    """How far a run has come: a share if its total is known, and words."""
+    """The progress of a run: a share if its total is known, and a text."""
 
     share: float | None
     text: str
@@ -48,7 +48,7 @@ class RunLine(NamedTuple):
 
 
 def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
-    """Return what a table shows of a run."""
+    """Return the table row of a run."""
     kind, progress = kind_of(run, now), progress_of(run)
     running = run.status is Status.RUNNING
     word = kind
@@ -75,7 +75,7 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
 
 
 def _says(run: RunView) -> str:
-    """Return the remark about a run; an exception is named without its module."""
+    """Return the remark about a run; an exception appears without its module."""
     text = says(run)
     if run.status is Status.SUCCEEDED or not run.errors:
         return text
@@ -92,12 +92,12 @@ def _arguments(run: RunView, func: Callable[..., Any] | None) -> str:
 
 
 def _names(func: Callable[..., Any] | None) -> list[str]:
-    """Return the names of the positional parameters, so that arguments are shown by name."""
+    """Return the names of the positional parameters, to show arguments by name."""
     return [each.name for each in parameters_of(func).values() if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
 def _starts(run: RunView) -> str:
-    """Return the starts that count, those that were interrupted, and how many there may be: `3+1 / 3`."""
+    """Return the counted starts, the interrupted ones, and the allowed number: `3+1 / 3`."""
     if run.status is Status.MISSED:
         return ""
     lost = min(run.attempt, run.interruptions)
@@ -105,7 +105,7 @@ def _starts(run: RunView) -> str:
 
 
 def progress_of(run: RunView) -> ProgressShare | None:
-    """Return how far a run says that it has come."""
+    """Return the progress that a run reports."""
     told = run.progress
     if told is None:
         return None

@@ -1,9 +1,9 @@
-"""Shapes: icons, the mark of each status, the product's own mark. Pure functions from names to markup.
+"""Shapes: icons, the mark of each status, the product's mark. Pure functions from names to markup.
 
-Each status has a shape of its own, so that colour only repeats what the shape says.
+Each status has a distinct shape, so that colour only repeats the information.
 """
 
-# The paths are drawings: breaking them up would help nobody.
+# The paths are drawings: breaking the lines would not make them readable.
 # ruff: noqa: E501
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def tone(status: str) -> str:
 
 
 def sprite() -> Markup:
-    """Return all icons and marks, for one place at the top of a page."""
+    """Return all icons and marks, to be placed once at the top of a page."""
     strokes = 'fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"'
     icons = (
         f'<symbol id="i-{name}" viewBox="0 0 16 16"><g {strokes}>{body}</g></symbol>' for name, body in _ICONS.items()
@@ -111,12 +111,12 @@ def sprite() -> Markup:
 
 
 def icon(name: str, cls: str = "") -> Markup:
-    """Return an icon; the words beside it say what it means."""
+    """Return an icon; the text beside it gives its meaning."""
     return Markup('<svg class="i {}" aria-hidden="true"><use href="#i-{}"/></svg>').format(cls, name)
 
 
 def mark(status: str, label: str = "") -> Markup:
-    """Return the mark of a status; its word is for screen readers unless it is written beside it."""
+    """Return the mark of a status; `label` is its text for screen readers, if no word stands beside it."""
     word = Markup('<span class="sr">{}</span>').format(label) if label else ""
     shape = status if status in MARKS else "waiting"
     return Markup('<svg class="m t-{}" aria-hidden="true"><use href="#m-{}"/></svg>{}').format(
@@ -125,12 +125,12 @@ def mark(status: str, label: str = "") -> Markup:
 
 
 def status_word(status: str, text: object = "") -> Markup:
-    """Return the mark of a status and the word for it."""
+    """Return the mark and the word of a status."""
     return Markup('<span class="st t-{}">{}<span>{}</span></span>').format(tone(status), mark(status), text or status)
 
 
 def spiral(size: float = 24, turns: float = 2.6) -> Markup:
-    """Return a mainspring: the mark of the product."""
+    """Return the product's mark: a mainspring."""
     centre, points, steps = size / 2, [], 90
     for step in range(steps + 1):
         part = step / steps

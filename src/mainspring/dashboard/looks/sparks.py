@@ -1,4 +1,4 @@
-"""Small drawings inside a row of a table: the last runs, bars, what is used, slots, what comes and leaves."""
+"""Small drawings inside a table row: the last runs, bars, meters, slots, arrivals and departures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["bars", "in_out", "meter", "slots", "strip"]
 def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup:
     """Draw the last runs, oldest first: s(ucceeded) f(ailed) m(issed) c(ancelled) r(unning) -(none).
 
-    The height is the time that a run took, as a share. What went wrong hangs below the line.
+    The height is the duration of a run, as a share. Failures hang below the line.
     """
     wide, gap, up, down = 4, 2, 15, 9
     drawn: dict[str, list[str]] = {}
@@ -31,7 +31,7 @@ def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup
             drawn.setdefault("s-idle", []).append(f"M{x} {up - 3}h{wide}v3h-{wide}z")
         else:
             drawn.setdefault("s-none", []).append(f"M{x} {up - 1}h{wide}v1.5h-{wide}z")
-    # One path for each kind: a page of fifty strips would otherwise be a thousand nodes more.
+    # Use one path per kind: otherwise fifty strips on a page would add a thousand nodes.
     parts = [Markup(f'<path class="{cls}" d="{"".join(pieces)}"/>') for cls, pieces in drawn.items()]
     width = max(0, len(letters) * (wide + gap) - gap)
     return svg("strip", up + 2 + down, label, parts, str(width))
@@ -40,7 +40,7 @@ def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup
 def bars(
     values: Sequence[float], cls: str = "b-ok", width: int = 96, height: int = 24, *, hang: bool = False
 ) -> Markup:
-    """Draw small bars; those of failures hang."""
+    """Draw small bars; bars of failures hang."""
     top, step = max(values, default=0) or 1, width / max(1, len(values))
     parts = []
     for number, value in enumerate(values):
@@ -51,7 +51,7 @@ def bars(
 
 
 def meter(share: float, cls: str = "", ticks: Sequence[float] = (), height: int = 6, label: str = "") -> Markup:
-    """Draw how much of something is used; a tick may mark what is usual."""
+    """Draw the used share of something; a tick may mark the usual share."""
     parts = [rect("bg", "0", 0, "100%", height, height / 2)]
     parts.append(rect("fg", "0", 0, per_cent(min(1.0, max(0.0, share)) * 100), height, height / 2))
     parts += [line("mt", per_cent(tick * 100), per_cent(tick * 100), 0, height) for tick in ticks]
@@ -73,7 +73,7 @@ def slots(busy: int, total: int, stuck: int = 0, per_row: int = 8) -> Markup:
 
 
 def in_out(ins: Sequence[float], outs: Sequence[float], width: int = 132, height: int = 30) -> Markup:
-    """Draw what comes into a queue and what leaves it."""
+    """Draw the arrivals in a queue and the departures from it."""
     if len(ins) < 2:
         return Markup("")
     top, step = max(*ins, *outs) or 1, width / (len(ins) - 1)

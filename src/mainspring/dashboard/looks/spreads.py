@@ -1,4 +1,4 @@
-"""Two charts over time: failures as bars that hang from a line, and waits as lines on a logarithmic scale. Pure."""
+"""Two charts over time: failures as bars hanging from a line, and waits as lines on a logarithmic scale. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TICKS: Final = (
     *((60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36_000.0, "10 h"), (864_000.0, "10 d")),
 )
 NEAR: Final = 0.3
-"""Labels that are nearer than this share of the width go to two rows."""
+"""The share of the width below which neighbouring labels go to two rows."""
 
 
 def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -> Markup:
-    """Draw what failed in each step; `bad` of a step is its length."""
+    """Draw the failures in each step; `bad` of a step is the length of its bar."""
     worst = max((step.bad for step in steps), default=0) or 1
     width = 100 / max(1, len(steps))
     parts = [line("base", "0", "100%", TOP, TOP)]
@@ -46,7 +46,7 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
 
 
 def wait_chart(series: Sequence[Series], times: Sequence[tuple[float, ClockLabel]], label: str) -> Markup:
-    """Draw how many seconds runs waited, one line each."""
+    """Draw the seconds that runs waited, one line per series."""
     values = [value for each in series for value in each.values if value is not None]
     first = max((number for number, (tick, _) in enumerate(_TICKS) if tick <= min(values)), default=0)
     last = min((number for number, (tick, _) in enumerate(_TICKS) if tick >= max(values)), default=len(_TICKS) - 1)

@@ -1,4 +1,4 @@
-"""Times and lengths as a page shows them: each is a `<time>` with the exact moment in its title."""
+"""Times and durations for pages: each is a `<time>` with the exact moment in its title."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO_TIME: Final = "\u2013"
 
 
 def brief_length(us: float) -> str:
-    """Return a length of time in the shortest words that tell enough: `0.4 s`, `15 min`, `6 min 12 s`, `1 d 4 h`."""
+    """Return a duration in few words: `0.4 s`, `15 min`, `6 min 12 s`, `1 d 4 h`."""
     return took(int(us)).removesuffix(" 0 s").removesuffix(" 0 min").removesuffix(" 0 h")
 
 
 class Times:
-    """Writes instants (microseconds) in one zone. The browser keeps what ticks up to date by `data-at`."""
+    """A writer of instants (microseconds) in one zone. The browser updates ticking ones by `data-at`."""
 
     def __init__(self, zone: tzinfo, now: int) -> None:
         self.zone, self.now = zone, now
@@ -38,7 +38,7 @@ class Times:
         return f"{self.local(us):%a %-d %b %Y, %H:%M:%S %Z}"
 
     def text(self, us: int) -> str:
-        """Return an instant as people say it: the clock today, the day of a week that is near, else the date."""
+        """Return an instant in short: the clock for today, the weekday for a near day, else the date."""
         moment, today = self.local(us), self.local(self.now)
         if moment.date() == today.date():
             return f"{moment:%H:%M:%S}"
@@ -47,14 +47,14 @@ class Times:
         return f"{moment:%-d %b %H:%M}" if moment.year == today.year else f"{moment:%-d %b %Y}"
 
     def clock(self, us: int | None) -> Markup | str:
-        """Show a moment where its seconds do not matter."""
+        """Show a moment without its seconds."""
         if us is None:
             return NO_TIME
         today = self.local(us).date() == self.local(self.now).date()
         return self._time(us, f"{self.local(us):%H:%M}" if today else self.text(us))
 
     def day(self, us: int) -> Markup:
-        """Show a moment with its day, so that those of one column have one shape."""
+        """Show a moment with its day, so that all cells of a column look alike."""
         moment = self.local(us)
         year = "" if moment.year == self.local(self.now).year else " %Y"
         return self._time(
@@ -66,32 +66,32 @@ class Times:
         return NO_TIME if us is None else self._time(us, self.text(us))
 
     def ago(self, us: int | None) -> Markup | str:
-        """Show how long ago a moment is; it ticks."""
+        """Show the age of a moment; it ticks."""
         return NO_TIME if us is None else self._time(us, f"{brief_length(max(0, self.now - us))} ago", "ago")
 
     def age(self, us: int | None) -> Markup | str:
-        """Show how long something has lasted since a moment; it ticks."""
+        """Show the time that has passed since a moment; it ticks."""
         return NO_TIME if us is None else self._time(us, brief_length(max(0, self.now - us)), "age")
 
     def left(self, us: int | None) -> Markup | str:
-        """Show how long it is until a moment: `in 7 min 53 s`; it ticks."""
+        """Show the time until a moment: `in 7 min 53 s`; it ticks."""
         if us is None:
             return NO_TIME
         late = self.now - us
         return self._time(us, f"in {brief_length(-late)}" if late < 0 else "due", "left")
 
     def countdown(self, us: int | None) -> Markup | str:
-        """Show how long it is until a moment, without `in`; it ticks."""
+        """Show the time until a moment, without `in`; it ticks."""
         return (
             NO_TIME if us is None else self._time(us, brief_length(us - self.now) if us > self.now else "due", "down")
         )
 
     def span(self, us: float | None) -> str:
-        """Show a length of time."""
+        """Show a duration in microseconds."""
         return NO_TIME if us is None else brief_length(us)
 
     def seconds(self, seconds: float | None) -> str:
-        """Show a length of time that is given in seconds."""
+        """Show a duration in seconds."""
         return NO_TIME if seconds is None else brief_length(seconds * SECOND)
 
     def moment(self, moment: datetime | None) -> Markup | str:

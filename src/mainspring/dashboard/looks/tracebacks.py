@@ -1,4 +1,4 @@
-"""Tracebacks for people: the frames of their own code first, those of libraries folded into one line. Pure."""
+"""Tracebacks for people: the frames of the user's code first, library frames folded into one line. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHAIN: Final = re.compile(
 )
 MOST_LINES: Final = 60
 PATH_PARTS: Final = 3
-"""Parts of a path that are shown: enough to find the file."""
+"""The number of path parts to show: enough to find the file."""
 
 
 class TraceLine(NamedTuple):
@@ -30,7 +30,7 @@ class TraceLine(NamedTuple):
 
 
 def trace_lines(traceback: str, type: str, message: str) -> list[TraceLine]:
-    """Return the lines to show of a traceback: the last exception with its frames, then what caused it."""
+    """Return the lines of a traceback to show: the last exception with its frames, then its causes."""
     *causes, last = _CHAIN.split(traceback)[::2] if traceback else [""]
     lines = _frame_lines(frames_of(f"{last}\n"))
     lines.append(TraceLine("", text=message, error=type))

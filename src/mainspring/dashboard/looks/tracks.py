@@ -1,4 +1,4 @@
-"""Tracks of a timeline: what ran, what runs and what will, on one axis with the clock's changes drawn in. Pure."""
+"""Tracks of a timeline: past, current and planned runs on one axis, with the clock changes. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_LABELS: Final = 13
 
 
 class Stretch(NamedTuple):
-    """The time that a timeline shows, now within it, and where the clock changes."""
+    """The time range of a timeline, with the present and the clock changes in it."""
 
     since: int
     until: int
@@ -30,17 +30,17 @@ class Stretch(NamedTuple):
     band: HeatBand | None
 
     def share(self, us: int) -> float:
-        """Return where an instant lies, in per cent."""
+        """Return the position of an instant, in per cent."""
         return (us - self.since) / (self.until - self.since) * 100
 
     @property
     def now(self) -> float:
-        """The place of the present, in per cent."""
+        """The position of the present, in per cent."""
         return self.share(self.times.now)
 
 
 class Bar(NamedTuple):
-    """A run that was or is (`ok`, `bad`, `run`, `miss`, `idle`), or a fire that is planned (`plan`)."""
+    """A past or current run (`ok`, `bad`, `run`, `miss`, `idle`), or a planned fire (`plan`)."""
 
     kind: str
     since: int
@@ -50,7 +50,7 @@ class Bar(NamedTuple):
 
 
 class Load(NamedTuple):
-    """How many slots were busy in a step of the past, or will be in one to come."""
+    """The number of busy slots in a past or coming step."""
 
     since: int
     until: int
@@ -58,13 +58,13 @@ class Load(NamedTuple):
 
 
 class TrackContent(NamedTuple):
-    """The content of one track: bars, and bands with words where bars would be too dense."""
+    """The content of one track: bars, and bands with a text where bars would be too dense."""
 
     bars: Sequence[Bar] = ()
     past_band: str = ""
-    """The tip of a band over the past; empty for none."""
+    """The tooltip of a band over the past; empty for none."""
     plan_band: str = ""
-    """The words in a band over what is planned."""
+    """The text in a band over the planned fires."""
     paused: str = ""
     note: str = ""
     note_at: int = 0
@@ -90,7 +90,7 @@ def _now(stretch: Stretch) -> Markup:
 
 
 def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
-    """Return the moments that the axis names: whole hours of the local clock, each with whether it comes twice."""
+    """Return the moments to label on the axis: whole hours of the local clock, each with whether it occurs twice."""
     length = (stretch.until - stretch.since) / SECOND / 60
     minutes = next((each for each in _STEP_MINUTES if length / each <= MOST_LABELS), _STEP_MINUTES[-1])
     step = max(1, minutes // 60)
@@ -111,11 +111,11 @@ def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
 
 
 def axis(stretch: Stretch) -> Markup:
-    """Draw the times above the tracks, and now."""
+    """Draw the times above the tracks, and the present."""
     parts: list[Markup] = []
     for number, (moment, near) in enumerate(_ticks(stretch)):
         x = stretch.share(to_us(moment))
-        if abs(x - stretch.now) < 4 or not 2 < x < 97.5:  # it would meet the word "now", or the edge
+        if abs(x - stretch.now) < 4 or not 2 < x < 97.5:  # it would overlap the word "now", or the edge
             continue
         midnight = moment.hour == moment.minute == 0
         text = f"{moment:%H}" if near else f"{moment:%a %-d}" if midnight else f"{moment:%H:%M}"
@@ -131,7 +131,7 @@ def axis(stretch: Stretch) -> Markup:
 
 
 def load_track(stretch: Stretch, past: Sequence[Load], ahead: Sequence[Load], peak: str) -> Markup:
-    """Draw how many slots were busy, and how many the fires ahead keep busy, in colours of their own."""
+    """Draw the busy slots of the past, and those of the coming fires, in different colours."""
     top = max((each.busy for each in (*past, *ahead)), default=0.0) or 1.0
     parts = _ground(stretch)
     parts += [_load(stretch, each, top, "b-idle", f"{each.busy:.2g} slots were busy") for each in past]
@@ -183,11 +183,11 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
     parts.append(_now(stretch))
-    return svg("chart", TRACK_HEIGHT, label, parts, role="group")  # not an image: it holds links
+    return svg("chart", TRACK_HEIGHT, label, parts, role="group")  # not an image, since it contains links
 
 
 def _band(now: float, cls: str, text: str) -> list[Markup]:
-    """Draw a band from now on, with words in front of it."""
+    """Draw a band from the present on, with a text in front of it."""
     box = f'<rect class="{cls}" x="{per_cent(now)}" y="9" width="100%" height="12"/>'
     words = Markup('<text x="{}" dx="14" y="19">{}</text>').format(per_cent(now), text)
     return [Markup(f'<g transform="translate({24 + 6.5 * len(text):g})">{box}</g>'), words]

@@ -1,6 +1,6 @@
-"""Values of users as a page shows them: text only, secrets hidden, typed by colour, cut at a limit.
+"""User values for pages: text only, secrets hidden, coloured by type, cut at a limit.
 
-Everything that comes from a user's code goes through here or through Jinja's own escaping.
+Everything that comes from a user's code goes through here or through Jinja's escaping.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["argument_names", "arguments_text", "both_ends", "count_text", "cut_m
 __all__ += ["shown_arguments", "shown_value"]
 
 MOST_CHARS: Final = 4000
-"""Characters of one value that a page shows."""
+"""The most characters of a value that a page shows."""
 _LEFT_OUT: Final = "…"
 END_CHARS: Final = 8
-"""Characters at the end of a long name that are always shown."""
+"""The number of characters at the end of a long name that are always shown."""
 
 
 def cut_middle(text: str, most: int = 40) -> str:
-    """Return a name of at most this many characters, cut in the middle: its ends tell most."""
+    """Return a name of at most this many characters, cut in the middle: its ends say most."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -45,23 +45,23 @@ def shown_value(value: Any, most: int = MOST_CHARS) -> Markup:
 def shown_arguments(
     args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None
 ) -> list[tuple[str, Markup]]:
-    """Return arguments by name, or by number where the name is unknown, with the secrets hidden."""
+    """Return arguments by name, or by number if the name is unknown, with secrets hidden."""
     try:
         hidden_args, hidden_kwargs = masked(args, kwargs, func)
         names = argument_names(func, len(hidden_args))
-    except Exception as error:  # a user's own class may do anything
+    except Exception as error:  # a user's class may do anything
         return [("?", shown_value(f"cannot be shown: {type(error).__name__}"))]
     listed = [(name, shown_value(value)) for name, value in zip(names, hidden_args, strict=True)]
     return listed + [(name, shown_value(value)) for name, value in hidden_kwargs.items()]
 
 
 def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None) -> str:
-    """Return arguments in one short line, with the secrets hidden."""
+    """Return arguments in one short line, with secrets hidden."""
     return call_text("", args, kwargs, func)[1:-1]
 
 
 def count_text(count: RunCount) -> str:
-    """Return a count that says whether it is all: 12, or 10,000+; none among the runs that were seen is a dash."""
+    """Return a count as text: 12 if complete, 10,000+ if capped; a dash if a partial search found none."""
     return f"{count.number:,}{'' if count.exact else '+'}" if count.number or count.exact else NO_TIME
 
 
@@ -71,7 +71,7 @@ def percent(share: float) -> str:
 
 
 def both_ends(text: str, most: int = 60) -> Markup:
-    """Return a name of which the browser cuts the middle if it has no room: names often differ at their ends."""
+    """Return a name whose middle the browser cuts if there is no room: names often differ at their ends."""
     text = cut_middle(text, most)
     if len(text) <= 2 * END_CHARS:
         return escape(text)
@@ -80,7 +80,7 @@ def both_ends(text: str, most: int = 60) -> Markup:
 
 
 def argument_names(func: Callable[..., Any] | None, number: int) -> list[str]:
-    """Return the names of positional arguments, and numbers where they have none."""
+    """Return the names of positional arguments, or their numbers if they have no names."""
     known = list(parameters_of(func))
     return [known[k] if k < len(known) else str(k) for k in range(number)]
 
@@ -104,7 +104,7 @@ def _text(value: Any, most: int) -> str:
 
 
 def pretty(value: Any, wide: int = 80) -> str:
-    """Return a value on one line, or a container that is wider than this over several."""
+    """Return a value on one line, or over several if a container is wider than `wide`."""
     line = repr(value)
     if len(line) <= wide or not isinstance(value, Mapping | list | tuple):
         return line

@@ -1,4 +1,4 @@
-"""The pages: one module each, with a `PAGE`. The package's docstring tells how to write one."""
+"""The pages: one module each, with a `PAGE`. The docstring of `mainspring.dashboard` says how to write one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More: the pages that a phone's five tabs have no room for."""
+"""More: the pages that do not fit into a phone's five tabs."""
 
 from __future__ import annotations
 

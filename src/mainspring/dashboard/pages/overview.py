@@ -1,4 +1,4 @@
-"""Overview: what needs a person, seven numbers, what happened, what comes, where it waits, what fails."""
+"""Overview: problems that need a person, seven numbers, the past, the coming load, the slowest queues, the errors."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ GROUPS_SHOWN: Final = 4
 ERROR_BARS: Final = 12
 MOST_RETRYING: Final = 1000
 MOST_PENDING: Final = 100
-"""Look for the next run that is due only among this many: no store lists runs by their time."""
+"""Search for the next due run only among this many: no store lists runs by their time."""
 HOURS_AHEAD: Final = 24
 STEP_AHEAD: Final = 15 * 60 * SECOND
 _WORDS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
 class TodoRow(NamedTuple):
-    """One thing that needs a person: what it is, why in a sentence, since when, and the run that decides it."""
+    """One problem that needs a person: its subject, the reason, its beginning, and the run that decides it."""
 
     part: Explanation
     why: str
@@ -57,7 +57,7 @@ class TodoRow(NamedTuple):
 
 
 def read(view: View) -> dict[str, Any]:
-    """Read which range is wanted; each region reads the rest."""
+    """Read the requested range; each region reads the rest."""
     name = view.choice("range", RANGES, "24h") if "range" in view.query else usual_range(view)
     table = view.choice("table", ("", "throughput", "ahead"), "")
     return {"table": table, "range_name": name, "range": RANGES[name]}
@@ -67,9 +67,9 @@ def read(view: View) -> dict[str, Any]:
 
 
 def todo(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List what needs somebody, the most pressing first."""
+    """List the problems that need a person, the most pressing first."""
     told, needs = view.summary.explanation, view.summary.needs
-    ordered = sorted(told.parts, key=lambda part: part.state in HEALS_ITSELF)  # what heals itself comes last
+    ordered = sorted(told.parts, key=lambda part: part.state in HEALS_ITSELF)  # problems that heal themselves come last
     rows = [_todo_row(view, part) for part in ordered[:ROWS_SHOWN]]
     healing = sum(max(1, len(part.ids)) for part in told.parts if part.state in HEALS_ITSELF)
     return {
@@ -88,7 +88,7 @@ def _number(number: int) -> str:
 
 
 def _rest(view: View, told: Explanation, healing: int) -> str:
-    """Say what is not in the list: what heals itself, and how many jobs are as they should be."""
+    """Describe the rest: the problems that heal themselves, and the number of healthy jobs."""
     jobs = view.summary.counts.get("jobs", 0)
     wrong = sum(max(1, len(part.ids)) for part in told.parts if part.kind == "job")
     late = f"{_number(healing)} jobs are late and may catch up by themselves; "
@@ -154,7 +154,7 @@ def _later(view: View, rows: Sequence[QueueRow]) -> list[Run]:
 
 
 def throughput(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw what ended in the range, with deploys."""
+    """Draw the ends of runs in the range, with deploys."""
     chosen: HistoryRange = data["range"]
     history = read_history(view, chosen)
     rows = [(view.times.text(step.at), f"{step.succeeded:,}", f"{step.failed:,}") for step in reversed(history.steps)]
@@ -183,7 +183,7 @@ def _deploys(view: View, history: RunHistory) -> list[Deploy]:
 
 
 def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw how many slots the next day's fires keep busy."""
+    """Draw the slots that the next day's fires keep busy."""
     start = view.now // STEP_AHEAD * STEP_AHEAD
     end = start + HOURS_AHEAD * 3600 * SECOND
     steps = load_ahead(view, start, end, STEP_AHEAD)
@@ -210,12 +210,12 @@ def _slots(busy: float) -> str:
 def _cell(view: View, step: LoadStep, number: int, shown: Mapping[str, int]) -> Heat:
     moment = step.at.astimezone(view.times.zone)
     tip = f"{moment:%a %H:%M %Z}\nabout {_slots(step.busy)} slots busy\n{several(step.fires, 'fire')}"
-    # A step in which fires are due and no length is known still shows that something happens.
+    # A step with due fires of unknown length must still show that something happens.
     value = step.busy or (0.001 if step.fires else 0.0)
     label = ""
     if moment.minute == 0 and moment.hour % 3 == 0 and number:
         label = f"{moment:%H:%M}" if moment.hour else f"{moment:%a}"
-    twice = shown[f"{moment:%d %H:%M}"] > 1  # the clock goes back: this time comes twice
+    twice = shown[f"{moment:%d %H:%M}"] > 1  # the clock goes back: this time occurs twice
     if twice and moment.minute == 0:
         label = f"{moment:%H}"
     return Heat(value, tip, label, strong=twice or moment.hour % 6 == 0, warn=twice)
@@ -233,7 +233,7 @@ def fires(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def queues(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List the queues that wait longest."""
+    """List the queues with the longest waits."""
     rows = queue_rows(view)
     longest = sorted(rows, key=lambda row: (row.info.oldest_at is None, row.info.oldest_at or 0, -row.info.running))
     return {"rows": longest[:QUEUES_SHOWN], "number": len(rows)}

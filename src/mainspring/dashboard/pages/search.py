@@ -1,4 +1,4 @@
-"""Search: where a name leads. The palette of every page shows it; without a script it is a page."""
+"""Search: the places that a name leads to. Every page's palette shows them; without scripts it is a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SearchHit(NamedTuple):
 
 
 def read(view: View) -> dict[str, Any]:
-    """Look for pages, jobs, tasks, queues, and the run with this very id."""
+    """Search pages, jobs, tasks and queues, and find the run with exactly this id."""
     wanted = view.text("q", most=300)
     low = wanted.lower()
     groups: list[tuple[str, list[SearchHit]]] = []

@@ -1,4 +1,4 @@
-// Actions: buttons act in place and tell how it went; what asks first asks in a dialog.
+// Actions: buttons act in place and show the result; an action that asks first opens a dialog.
 const box = () => document.getElementById("dialog");
 let opener = null;
 
@@ -29,7 +29,7 @@ const send = async (url, body) => {
     const answer = await fetch(url, { method: "POST", body, headers: { "x-part": "1" } });
     const said = await answer.json();
     toast(said);
-    document.dispatchEvent(new Event("acted")); // also if it was refused: the page shows why
+    document.dispatchEvent(new Event("acted")); // also after a refusal: the page shows why
     return said;
   } catch {
     const said = { text: "Nobody answers; nothing is known of it", bad: true };
@@ -38,7 +38,7 @@ const send = async (url, body) => {
   }
 };
 
-// A part of a page: its answer, and what is in it.
+// A part of a page: `fetchPart` gets its response, `nodesOf` its content.
 export const fetchPart = (url) => fetch(url, { headers: { "x-part": "1" } });
 export const nodesOf = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes;
 
@@ -52,7 +52,7 @@ export const closeMenus = (except) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!except || !menu.contains(except)) menu.open = false;
 };
 
-// What asks takes the focus, and gives it back to what opened it.
+// A dialog takes the focus, and returns it to the element that opened it.
 export const show = (nodes, from) => {
   const dialog = box();
   dialog.replaceChildren(...nodes);
@@ -65,13 +65,13 @@ export const show = (nodes, from) => {
   (dialog.querySelector("input:not([type=hidden]), select, textarea") || dialog.querySelector("button")).focus();
 };
 
-// What has to be typed is compared as one types.
+// Compare the required text while the visitor types.
 const check = (form) => {
   const typed = form.querySelector("[data-typed]");
   if (typed) form.querySelector(".row button").disabled = typed.value.trim() !== typed.dataset.typed;
 };
 
-// What a schedule means is said as one types.
+// Explain a schedule while the visitor types.
 let foreseen = 0;
 const foresee = (form) => {
   const place = form.querySelector("[data-preview]");

@@ -1,4 +1,4 @@
-// Drag over a timeline, and it shows that stretch. Links around it do the same without a script.
+// Drag over a timeline to show that range. Links around it do the same without a script.
 const LEAST_PIXELS = 8;
 const ground = (target) => target.closest?.("[data-brush]")?.querySelector(".track.axis svg");
 let begun = null;
@@ -37,7 +37,7 @@ export const startBrush = () => {
     const svg = ground(event.target);
     if (!svg || event.button || event.pointerType === "touch" || !event.target.closest("svg.chart")) return;
     begun = { x: event.clientX, svg, area: svg.closest("[data-brush]") };
-    begun.area.dataset.dragged = ""; // so that no update replaces it meanwhile
+    begun.area.dataset.dragged = ""; // keeps updates from replacing it during the drag
   });
   document.addEventListener("pointermove", move);
   document.addEventListener("pointerup", drop);

@@ -1,4 +1,4 @@
-// Rows that are chosen, and what may be typed into a filter next.
+// Selected rows, and suggestions for a filter.
 const boxes = () => [...document.querySelectorAll("tbody input[type=checkbox][form]")];
 const page = () => document.querySelector("[data-do=select-page]");
 
@@ -7,7 +7,7 @@ const count = () => {
   for (const box of all) if (box.checked) box.closest("tr").setAttribute("aria-selected", "true"); else box.closest("tr").removeAttribute("aria-selected");
   const words = document.querySelector("[data-chosen]"), whole = document.querySelector("[data-all]")?.checked;
   if (words) { words.textContent = whole ? "All that match" : chosen ? `${chosen} selected` : "Select runs"; words.nextElementSibling.hidden = whole; }
-  for (const button of document.querySelectorAll("[data-verb]")) { // each says how many it can be applied to
+  for (const button of document.querySelectorAll("[data-verb]")) { // each shows the number of rows it applies to
     const label = button.querySelector("span"), able = on.filter((box) => box.dataset.can.includes(button.dataset.verb)).length;
     label.textContent = label.textContent.replace(/ \d+$/, "") + (whole || !able ? "" : ` ${able}`);
     button.disabled = !whole && chosen > 0 && !able;
@@ -16,7 +16,7 @@ const count = () => {
   if (page()) { page().checked = chosen > 0 && chosen === all.length; page().indeterminate = chosen > 0 && chosen < all.length; }
 };
 
-// A field offers words: the browser compares the whole text with them, so they are made of what stands there already.
+// The browser compares suggestions with the whole text of a field, so each one begins with the present text.
 const offer = (field) => {
   const list = document.getElementById(field.getAttribute("list"));
   if (!list) return;

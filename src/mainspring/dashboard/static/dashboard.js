@@ -1,4 +1,4 @@
-// Everything works without this script; it adds what is live, keys, dialogs and tooltips.
+// Everything works without this script; it adds live updates, keys, dialogs and tooltips.
 import { startLive, hold, isHeld } from "./live.js";
 import { closeMenus, startActs, toast } from "./acts.js";
 import { startKeys } from "./keys.js";
@@ -35,7 +35,7 @@ const zones = () => {
 export const say = (text) => { document.getElementById("announce").textContent = text; };
 
 const take = async (text, label) => {
-  try { await navigator.clipboard.writeText(text); } catch { // not there without https, unless on localhost
+  try { await navigator.clipboard.writeText(text); } catch { // missing without https, except on localhost
     toast({ text: `The browser does not let this page copy. Select it here: ${text}`, bad: true });
     return;
   }
@@ -54,7 +54,7 @@ document.addEventListener("click", (event) => {
   closeMenus(event.target);
 });
 
-// One tooltip for all charts; arrow keys walk the steps of a chart that has the focus.
+// One tooltip for all charts; arrow keys move through the steps of the focused chart.
 const tip = document.querySelector(".tip");
 const show = (at) => {
   if (!at) { tip.hidden = true; return; }
@@ -63,7 +63,7 @@ const show = (at) => {
   const box = at.getBoundingClientRect(), size = tip.getBoundingClientRect();
   const left = Math.min(Math.max(8, box.left + box.width / 2 - size.width / 2), innerWidth - size.width - 8);
   const top = box.top - size.height - 8;
-  tip.style.left = `${left}px`; // set by the object model, which the content policy allows
+  tip.style.left = `${left}px`; // set through the DOM, which the content policy allows
   tip.style.top = `${top < 8 ? box.bottom + 8 : top}px`;
 };
 document.addEventListener("mouseover", (event) => show(event.target.closest?.("[data-tip]")));

@@ -1,4 +1,4 @@
-// Keys: pages, rows, search. Off in fields, and altogether if a person says so.
+// Keys for pages, rows and search. Off in fields; visitors can turn them off everywhere.
 import { fetchPart, nodesOf } from "./acts.js";
 
 const goes = { o: "/", j: "/jobs", t: "/timeline", r: "/runs", f: "/flows", q: "/queues", e: "/errors", n: "/nodes", s: "/system" };

@@ -1,8 +1,8 @@
-// Regions follow the store: the server sends markup that changed, and it is patched in place.
+// Regions follow the store: the server sends changed markup, and this script patches it in place.
 import { setNow, tick } from "./ticks.js";
 
 const body = document.body;
-const stale = new Map(); // regions that changed while somebody used them
+const stale = new Map(); // regions that changed while the visitor used them
 let held = false, live = true, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0, shown = body.dataset.now;
 
 export const isHeld = () => held;
@@ -28,7 +28,7 @@ const patch = (from, to) => {
   if (from.matches("time[data-tick]") && from.dataset.at === to.dataset.at) return;
   for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
-  if (from.matches("input, textarea, select")) return; // what a person typed or ticked stays
+  if (from.matches("input, textarea, select")) return; // keep what the visitor typed or ticked
   children(from, to);
 };
 
@@ -48,7 +48,7 @@ const children = (from, to) => {
   while (at) { const next = at.nextSibling; at.remove(); at = next; }
 };
 
-// Rows change in place and keep their order: nothing moves under the pointer. New ones may have to wait.
+// Rows change in place and keep their order: nothing moves under the pointer. New rows may have to wait.
 const rows = (from, to) => {
   const waits = from.dataset.rows === "wait" && Date.now() - away < 5000;
   const named = (parent) => { let place = 0; return [...parent.children].map((row) => [keyOf(row) || `#${place++}`, row]); };
@@ -62,7 +62,7 @@ const rows = (from, to) => {
     if (last) last.after(made); else from.prepend(made);
     last = made;
   }
-  // As many rows fell off the end of the page as were held back at its beginning: those stay, or it would empty itself.
+  // The server dropped one row at the end for each row held back at the start: keep those, or the page would run empty.
   const left = [...gone.values()];
   for (const row of left.slice(0, Math.max(0, left.length - newer))) row.remove();
   const more = document.querySelector(".newer");
@@ -70,7 +70,7 @@ const rows = (from, to) => {
   withheld += newer;
 };
 
-// A region is left alone while somebody types in it, selects text in it, or has a menu of it open.
+// Do not touch a region while the visitor types in it, selects text in it, or has one of its menus open.
 const inUse = (region) => {
   const focus = document.activeElement;
   if (focus && region.contains(focus) && focus.matches("input:not([type=checkbox]), textarea, select")) return true;
@@ -89,7 +89,7 @@ const apply = (name, { html, hash }) => {
   withheld = 0;
   children(region, made);
   region.dataset.hash = withheld ? "" : hash;
-  if (withheld) stale.set(name, { html, hash }); // its new rows are shown later
+  if (withheld) stale.set(name, { html, hash }); // show its new rows later
 };
 
 export const patchNow = (name, html, hash) => apply(name, { html, hash });
@@ -150,7 +150,7 @@ const mark = (on) => {
 
 // -- the connection --------------------------------------------------------------------------------------------------
 
-// The server shares what it reads: it has to know how old this page is, or it might send an older state.
+// Pages share the server's reads: tell it the age of this page, or it might send an older state.
 const address = (path) => `${body.dataset.root}${path}?view=${encodeURIComponent(body.dataset.view)}&read_at=${shown}`;
 
 const open = () => {
@@ -194,6 +194,6 @@ export const startLive = () => {
   document.addEventListener("toggle", () => settle(), true);
   document.addEventListener("acted", () => setTimeout(() => poll(() => {}), 150));
   document.addEventListener("newer", () => { away = 0; settle(); poll(() => {}); });
-  setInterval(() => { if (stale.size && Date.now() - away >= 5000) settle(); }, 1000); // rows that wait come by themselves
+  setInterval(() => { if (stale.size && Date.now() - away >= 5000) settle(); }, 1000); // show waiting rows after a pause
   open();
 };

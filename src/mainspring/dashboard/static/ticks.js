@@ -1,5 +1,5 @@
 // Countdowns, ages and elapsed times tick here, by the store's clock.
-let ahead = 0; // how many milliseconds the store's clock is ahead of ours
+let ahead = 0; // milliseconds by which the store's clock is ahead of ours
 
 export const setNow = (us) => { if (us) ahead = us / 1000 - Date.now(); };
 

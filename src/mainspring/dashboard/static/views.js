@@ -1,4 +1,4 @@
-// Views: filters of runs that a person has named. They stay in this browser.
+// Views: run filters that the visitor has named. They stay in this browser.
 import { show, toast } from "./acts.js";
 
 const MOST = 20;

@@ -1,1 +1,1 @@
-"""How pages reach a browser: files with hashed names, sessions, the checks of every request, live updates."""
+"""The path of pages to a browser: files with hashed names, sessions, the checks of every request, live updates."""

@@ -1,4 +1,4 @@
-"""The style sheet and the scripts. Each name holds a hash of the content, so browsers may keep the file for ever."""
+"""The style sheet and the scripts. Each name contains a hash of the content, so browsers may keep the file forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IMPORT: Final = re.compile(r'(?<=from "\./)[\w-]+\.js(?=")')
 
 
 class StaticFile(NamedTuple):
-    """A file as it is sent."""
+    """A file, ready to send."""
 
     path: str
     content: bytes
@@ -34,7 +34,7 @@ def static_files() -> dict[str, StaticFile]:
         if name not in found:
             file = FOLDER / name
             text = file.read_text(encoding="utf-8")
-            if file.suffix == ".js":  # a script names the scripts that it imports by their hashed names, too
+            if file.suffix == ".js":  # a script also imports other scripts by their hashed names
                 text = _IMPORT.sub(lambda match: Path(load(match[0]).path).name, text)
             content = text.encode()
             hashed = hashlib.sha256(content).hexdigest()[:12]

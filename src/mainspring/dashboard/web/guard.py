@@ -1,7 +1,7 @@
 """The checks of every request, and the headers of every answer.
 
-A request names a host that is ours, since a name that a stranger points here would pass the same-origin rule of
-browsers. Other requests than GET must come from our own pages, by `Sec-Fetch-Site` or `Origin`.
+A request must name one of our hosts, since a stranger's host name that points here would pass the browsers' same-origin
+rule. Requests other than GET must come from our pages, according to `Sec-Fetch-Site` or `Origin`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not `no-referrer`: with that, browsers send `Origin: null` with our own forms.
+    # Not `no-referrer`: with that, browsers send `Origin: null` with our forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -39,7 +39,7 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 def is_loopback(address: str) -> bool:
-    """Return True if an address is this machine's own, and nobody else can reach it."""
+    """Return True if an address belongs to this machine, and no other machine can reach it."""
     try:
         return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:
@@ -53,7 +53,7 @@ def _name_of(host: str) -> str:
 
 
 class Guard:
-    """Wraps an ASGI app in the checks. Without accounts, only this machine itself may ask."""
+    """An ASGI app wrapped in the checks. Without accounts, only this machine may send requests."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], *, only_loopback: bool) -> None:
         self._app, self._hosts = app, {host.lower() for host in hosts}
@@ -94,13 +94,13 @@ class Guard:
         return None
 
     def _is_here(self, scope: Scope, headers: Headers) -> bool:
-        """Return True if nobody but this machine asks: not through a proxy, either."""
+        """Return True if the request comes from this machine, and not through a proxy."""
         client = scope.get("client")
         return client is not None and is_loopback(client[0]) and not any(name in headers for name in _FORWARDED)
 
 
 def _is_own(headers: Headers, host: str) -> bool:
-    """Return True if a request comes from our own pages, or from no page at all, as a script's does."""
+    """Return True if a request comes from our pages, or from no page at all, as a script's does."""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False

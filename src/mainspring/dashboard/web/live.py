@@ -1,4 +1,4 @@
-"""Live updates: render each watched view at most once a second, and send what changed to all who watch it."""
+"""Live updates: render each watched view at most once a second, and send the changes to all its watchers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mainspring.dashboard.rendering import RenderedRegion
 __all__ = ["LiveHub", "LiveState"]
 
 LEAST_SECONDS: Final = 1.0
-"""Render a view at most this often."""
+"""The shortest time between two renderings of a view."""
 STEADY_SECONDS: Final = 3.0
-"""And at least this often: progress counts as no change."""
+"""The longest time between two renderings: progress does not count as a change."""
 COST_FACTOR: Final = 20.0
-"""A view that is dear to render is rendered less often, so that it takes at most a twentieth of a core."""
+"""Render an expensive view less often, so that it takes at most a twentieth of a core."""
 MOST_SECONDS: Final = 15.0
 SILENCE_SECONDS: Final = 10.0
-"""Say something after this time, so that both sides notice when the other is gone."""
+"""Send something after this time, so that both sides notice when the other is gone."""
 OLDER_SECONDS: Final = 60
 WAIT_SECONDS: Final = 1.0
-"""Ask the store for changes for this long at a time; after a change, ask again only after this time."""
+"""The length of one wait for changes in the store, and the shortest pause after a change."""
 
 log = logging.getLogger("mainspring.dashboard")
 
@@ -34,26 +34,26 @@ Key = TypeVar("Key")
 
 
 class LiveState(NamedTuple):
-    """A view as it stands: its regions, the store's time, and why it could not be read, if it could not."""
+    """The current state of a view: its regions, the store's time, and the reason if it could not be read."""
 
     regions: dict[str, RenderedRegion]
     now: int
     problem: str = ""
     needs: int = 0
-    """How many things need a person, for the title of the tab."""
+    """The number of problems that need a person, for the title of the tab."""
     read_at: int = 0
-    """The store's time before the oldest of it was read: views share what they read."""
+    """The store's time before the oldest of the facts was read: views share facts."""
 
     def is_older_than(self, page: int) -> bool:
-        """Return True if this was read before the page that would show it, which was read at the store's time `page`.
+        """Return True if this state was read before the page that would show it; `page` is the page's read time.
 
-        If it seems to be a minute older, the store's clock was put back.
+        A difference of a minute or more means that the store's clock was set back: then return False.
         """
         return not self.problem and 0 < page - self.read_at < OLDER_SECONDS * SECOND
 
 
 class _WatchedView:
-    """One view that is watched."""
+    """One watched view."""
 
     def __init__(self) -> None:
         self.state: LiveState | None = None
@@ -62,14 +62,14 @@ class _WatchedView:
         self.task: asyncio.Task[None] | None = None
 
     def publish(self, state: LiveState) -> None:
-        """Wake all who watch."""
+        """Wake all watchers."""
         self.state = state
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
 
 class LiveHub(Generic[Key]):
-    """Renders the views that are watched. `render` and `wait` block, so they run in threads."""
+    """A hub that renders the watched views. `render` and `wait` block, so they run in threads."""
 
     def __init__(self, render: Callable[[Key], LiveState], wait: Callable[[float], bool]) -> None:
         self._render, self._wait = render, wait
@@ -80,15 +80,15 @@ class LiveHub(Generic[Key]):
 
     @property
     def watched(self) -> int:
-        """How many views are watched."""
+        """The number of watched views."""
         return len(self._channels)
 
     def watches(self, key: Key) -> bool:
-        """Return True if somebody watches this view."""
+        """Return True if a browser watches this view."""
         return key in self._channels
 
     def close(self) -> None:
-        """End all streams; any thread may call it through the loop."""
+        """End all streams; other threads must call it through the loop."""
         self._closed = True
         for channel in self._channels.values():
             channel.changed.set()
@@ -130,22 +130,22 @@ class LiveHub(Generic[Key]):
             await asyncio.sleep(least)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, STEADY_SECONDS - least)):
-                    await woken.wait()  # the event of before the rendering: a change meanwhile counts
+                    await woken.wait()  # the event from before the rendering, so that a change in the meantime counts
 
     async def _listen(self) -> None:
-        """Wake the views when the store says that something changed."""
+        """Wake the views when the store reports a change."""
         while not self._closed:
             try:
                 changed, cost = await asyncio.to_thread(timed, partial(self._wait, WAIT_SECONDS))
-            except Exception as error:  # the views say themselves that the store does not answer
+            except Exception as error:  # each view shows that the store does not answer
                 log.debug("the store does not tell of changes: %s", error)
                 changed, cost = True, 0.0
             if changed:
                 woken, self._woken = self._woken, asyncio.Event()
                 woken.set()
-                await asyncio.sleep(_pause(WAIT_SECONDS, cost))  # a busy store has changed at every look
+                await asyncio.sleep(_pause(WAIT_SECONDS, cost))  # a busy store has changed at every check
 
 
 def _pause(least: float, cost: float) -> float:
-    """Return how long to rest after something that cost so many seconds."""
+    """Return the pause after work that cost this many seconds."""
     return min(MOST_SECONDS, max(least, COST_FACTOR * cost))

@@ -1,4 +1,4 @@
-"""Sessions: a signed cookie says who logged in and when; the token of forms is bound to it. Nothing is stored."""
+"""Sessions: a signed cookie holds account and login time; the forms' token is bound to it. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mainspring.locks import free_in_children
 __all__ = ["LoginLimit", "Session", "SessionKey"]
 
 SESSION_SECONDS: Final = 12 * 3600
-"""A session ends after this time."""
+"""The lifetime of a session, in seconds."""
 TRIES: Final = 5
-"""Failed logins from one address, or to one account, before it has to wait."""
+"""The failed logins from one address, or to one account, before the next must wait."""
 WAIT_SECONDS: Final = 60.0
 MOST_REMEMBERED: Final = 10_000
 
 
 class Session(NamedTuple):
-    """The id of a browser, the account that logged in with it (empty if none), and when."""
+    """The id of a browser, its account (empty if none), and the time of the login."""
 
     id: str
     name: str
@@ -31,13 +31,13 @@ class Session(NamedTuple):
 
 
 class SessionKey:
-    """Signs sessions and the tokens of forms. With the app's own key, all processes of a server agree."""
+    """A signer of sessions and form tokens. With the app's key, all processes of a server agree."""
 
     def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key or secrets.token_bytes(32), clock
 
     def begin(self, name: str = "") -> Session:
-        """Return a new session; a login always begins a new one."""
+        """Return a new session; every login begins a new one."""
         return Session(secrets.token_urlsafe(18), name, int(self._clock()))
 
     def write(self, session: Session) -> str:
@@ -46,7 +46,7 @@ class SessionKey:
         return f"{text}.{self._sign('session', text)}"
 
     def read(self, cookie: str) -> Session | None:
-        """Return the session of a cookie, or None if it is none of ours, or over."""
+        """Return the session in a cookie, or None if we did not sign it or it has expired."""
         text, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(self._sign("session", text).encode(), signature.encode("utf-8", "replace")):
             return None
@@ -56,19 +56,19 @@ class SessionKey:
         return Session(session_id, bytes.fromhex(name).decode(), int(since))
 
     def token(self, session: Session) -> str:
-        """Return the token that forms of a session carry."""
+        """Return the token for the forms of a session."""
         return self._sign("form", f"{session.id}.{session.name}")
 
     def is_token(self, session: Session, token: str) -> bool:
-        """Return True if a form of this session carries this token."""
+        """Return True if this token belongs to this session."""
         return hmac.compare_digest(self.token(session).encode(), token.encode("utf-8", "replace"))
 
     def sign(self, text: str) -> str:
-        """Return a short text, signed, for a cookie that lasts for one page."""
+        """Return a short signed text, for a cookie that lasts for one page."""
         return f"{text.encode().hex()}.{self._sign('flash', text)}"
 
     def unsign(self, cookie: str) -> str | None:
-        """Return the text of such a cookie."""
+        """Return the text in such a cookie, or None if we did not sign it."""
         coded, _, signature = cookie.partition(".")
         try:
             text = bytes.fromhex(coded).decode()
@@ -85,7 +85,7 @@ class SessionKey:
 
 
 class LoginLimit:
-    """Counts failed logins by address and by account; after some, one has to wait."""
+    """A counter of failed logins by address and account; after several, the next try must wait."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -93,7 +93,7 @@ class LoginLimit:
         self._lock = free_in_children(threading.Lock())
 
     def wait(self, *whose: str) -> float:
-        """Return how many seconds these have to wait before the next try."""
+        """Return the seconds that these must wait before the next try."""
         now = self._clock()
         with self._lock:
             return max((self._wait(each, now) for each in whose), default=0.0)
@@ -112,7 +112,7 @@ class LoginLimit:
                 self._failed = {each: at for each, at in self._failed.items() if now - at[-1] < WAIT_SECONDS}
 
     def succeed(self, *whose: str) -> None:
-        """Forget the failed logins of these."""
+        """Forget the failed logins of these addresses and accounts."""
         with self._lock:
             for each in whose:
                 self._failed.pop(each, None)

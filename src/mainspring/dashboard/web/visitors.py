@@ -1,4 +1,4 @@
-"""The visitors: their sessions in cookies, the login and its limit, and a message for the next page only."""
+"""Visitors: their sessions in cookies, the login and its limit, and messages for the next page only."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def own_path(path: str) -> str:
 
 
 class Visitors:
-    """Knows visitors by their cookies. Without accounts, everybody who reaches us may operate."""
+    """A registry that identifies visitors by their cookies. Without accounts, every visitor may operate."""
 
     def __init__(self, accounts: Accounts | None, key: bytes | None) -> None:
         self.accounts, self.sessions, self.limit = accounts, SessionKey(key), LoginLimit()
         self.placeholder = f"token-{secrets.token_hex(16)}"
-        """Stands for the token of forms in what is rendered for all; nobody can guess it."""
+        """The placeholder for the form token in shared renderings; it cannot be guessed."""
 
     def session(self, request: Request) -> Session | None:
         """Return the session of a browser, if it has one."""
         return self.sessions.read(request.cookies.get(SESSION, ""))
 
     def who(self, request: Request) -> Identity | None:
-        """Return who asks, with the role that they have now; None if they have to log in."""
+        """Return the visitor with the current role; None if a login is needed."""
         if self.accounts is None:
             return Identity("", Role.OPERATE)
         session = self.session(request)
@@ -52,7 +52,7 @@ class Visitors:
         return None if session is None or role is None else Identity(session.name, role)
 
     def who_by_password(self, request: Request) -> Identity | None:
-        """Return who asks by a password in the request itself, as scripts do."""
+        """Return the visitor by a password in the request itself, as scripts send it."""
         kind, _, coded = request.headers.get("authorization", "").partition(" ")
         if self.accounts is None or kind.lower() != "basic":
             return None
@@ -63,7 +63,7 @@ class Visitors:
         return self.check(request, name, password)
 
     def check(self, request: Request, name: str, password: str) -> Identity | None:
-        """Return who has this name and password; count a failure."""
+        """Return the identity with this name and password; count a failure."""
         whose = _whose(request, name)
         if self.accounts is None or self.limit.wait(*whose):
             return None
@@ -75,16 +75,16 @@ class Visitors:
         return found
 
     def waits(self, request: Request, name: str) -> float:
-        """Return how many seconds have to pass before the next try to log in."""
+        """Return the seconds until the next login try."""
         return self.limit.wait(*_whose(request, name))
 
     def is_token(self, request: Request, token: str) -> bool:
-        """Return True if a form comes from a page that we gave to this browser."""
+        """Return True if a form comes from a page that we sent to this browser."""
         session = self.session(request)
         return session is not None and self.sessions.is_token(session, token)
 
     def give(self, request: Request, response: Response, session: Session) -> None:
-        """Give a browser its session."""
+        """Set a browser's session cookie."""
         response.set_cookie(
             SESSION,
             self.sessions.write(session),
@@ -96,7 +96,7 @@ class Visitors:
         )
 
     def zone(self, request: Request) -> str:
-        """Return the name of the zone in which a person reads times; empty for the app's."""
+        """Return the name of the visitor's time zone; empty for the app's."""
         return unquote(request.cookies.get(ZONE, ""))[:64]  # the script writes Asia%2FTokyo
 
     def theme(self, request: Request) -> str:
@@ -105,18 +105,18 @@ class Visitors:
         return found if found in ("light", "dark") else ""
 
     def remember(self, request: Request, response: Response, said: dict[str, Any]) -> None:
-        """Keep a sentence for the next page."""
+        """Keep a message for the next page."""
         text = self.sessions.sign(json.dumps(said))
         path = root_of(request) or "/"
         response.set_cookie(FLASH, text, max_age=FLASH_SECONDS, path=path, httponly=True, samesite="strict")
 
     def remembered(self, request: Request) -> dict[str, Any] | None:
-        """Return the sentence that the last page left."""
+        """Return the message that the last page left."""
         text = self.sessions.unsign(request.cookies.get(FLASH, ""))
         return None if text is None else json.loads(text)
 
     def forget(self, request: Request, response: Response) -> None:
-        """Drop the sentence that was shown."""
+        """Drop the message that was shown."""
         response.delete_cookie(FLASH, path=root_of(request) or "/")
 
 
@@ -125,5 +125,5 @@ def _whose(request: Request, name: str) -> tuple[str, str]:
 
 
 def root_of(request: Request) -> str:
-    """Return the path below which the dashboard is mounted; empty if it is not."""
+    """Return the path at which the dashboard is mounted; empty for the root."""
     return str(request.scope.get("root_path", "")).rstrip("/")

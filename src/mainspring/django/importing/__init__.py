@@ -1,1 +1,1 @@
-"""Take over from django-q: its settings, its queued and finished tasks. Nothing that a pickle names is imported."""
+"""Take over django-q's settings and its queued and finished tasks, without importing anything that a pickle names."""

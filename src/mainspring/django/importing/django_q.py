@@ -1,4 +1,4 @@
-"""Read the tables of django-q, and store what they hold as runs."""
+"""Read django-q's tables, and store their tasks as runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FAULTS: Final = (UnreadableError, MainspringError, LookupError, TypeError, Value
 
 
 class Importer:
-    """Takes over the tasks of django-q from one database; without `write` it only looks."""
+    """An importer of django-q's tasks from one database; without `write` it only looks."""
 
     def __init__(self, using: str, *, write: bool) -> None:
         self.using, self.write = using, write
         self.refused: list[str] = []
-        """The tasks that are not taken over, and why."""
+        """The tasks that were not taken over, with the reasons."""
 
     def _rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         connection = connections[self.using]
@@ -61,7 +61,7 @@ class Importer:
     # -- queued ------------------------------------------------------------------------------------------------
 
     def take_queued(self) -> int:
-        """Enqueue what waits, under the ids that it has; its rows are deleted in the same transaction."""
+        """Enqueue the waiting tasks under their ids, and delete their rows in the same transaction."""
         number = 0
         for row in self._rows(QUEUED, ("id", "key", "payload")):
             try:
@@ -75,7 +75,7 @@ class Importer:
 
     def _enqueue(self, row: dict[str, Any]) -> None:
         func, args, kwargs, options = _call(unpickled(_unsigned(row["payload"])), row["key"])
-        find_task(app, func)  # raises if no worker could find it, too
+        find_task(app, func)  # raises if no worker could find it either
         if not self.write:
             return
         async_task(func, *args, **kwargs, q_options=options)
@@ -86,7 +86,7 @@ class Importer:
     # -- finished ----------------------------------------------------------------------------------------------
 
     def take_finished(self) -> int:
-        """Store finished tasks as runs that have ended, under the ids that they have; known ids are left alone."""
+        """Store finished tasks as ended runs under their ids; skip ids that exist already."""
         runs = []
         for row in self._rows(FINISHED, TASK_FIELDS):
             try:
@@ -106,7 +106,7 @@ class Importer:
     # -- schedules ---------------------------------------------------------------------------------------------
 
     def take_schedules(self, model: Any) -> int:
-        """Copy the schedules, unless the model uses the table that they are in; those that are there are left alone."""
+        """Copy the schedules, unless the model uses their table; skip those that exist already."""
         if model._meta.db_table == SCHEDULED:
             return 0
         number = 0
@@ -119,7 +119,7 @@ class Importer:
                     continue
                 if self.write:
                     made.save()
-            except Exception as error:  # a form's error has no common base with the others
+            except Exception as error:  # a form's error shares no base with the other errors
                 self.refused.append(f"schedule {row['name'] or row['func']}: {error}")
             else:
                 number += 1
@@ -127,7 +127,7 @@ class Importer:
 
 
 def enqueue_payload(key: str | None, payload: str) -> str:
-    """Enqueue what a payload of django-q, or one of our own `SignedPackage`, describes; return the run's id."""
+    """Enqueue the call in a payload of django-q, or of our `SignedPackage`; return the run's id."""
     try:
         described = unpack_text(payload)
     except signing.BadSignature:
@@ -152,7 +152,7 @@ def _call(task: Any, key: str | None) -> tuple[str, tuple[Any, ...], dict[str, A
 
 
 def _unsigned(payload: str) -> bytes:
-    """Return the pickle in a payload of django-q; raise UnreadableError unless this project has signed it."""
+    """Return the pickle in a payload of django-q; raise UnreadableError unless this project signed it."""
     salt = (getattr(settings, "Q_CLUSTER", None) or {}).get("name", "default")
     for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
         try:
@@ -173,7 +173,7 @@ def _unsigned(payload: str) -> bytes:
 
 
 def _step(step: Any) -> Any:
-    """Return a step of a chain with its function by name."""
+    """Return a step of a chain, with its function as a name."""
     if not isinstance(step, tuple | list):
         return function_name(step)
     func, *rest = step
@@ -181,7 +181,7 @@ def _step(step: Any) -> Any:
 
 
 def _queue(key: str | None) -> str:
-    """Return our queue for a cluster of django-q, whose default cluster has the project's name."""
+    """Return our queue for a django-q cluster, whose default cluster has the project's name."""
     given = getattr(settings, "Q_CLUSTER", None) or {}
     default = given.get("cluster_name", given.get("name", "default"))
     return conf().default_queue if not key or key == default else str(key)
@@ -204,7 +204,7 @@ def _ended_run(row: dict[str, Any]) -> Run:
 
 
 def _kept(text: str | None, empty: Any) -> Any:
-    """Return the value in a pickled column, or what it is as text if that cannot be stored."""
+    """Return the value in a pickled column, or a text that says why it cannot be stored."""
     if text is None:
         return empty
     try:
@@ -214,7 +214,7 @@ def _kept(text: str | None, empty: Any) -> Any:
 
 
 def _aware(value: Any) -> datetime | None:
-    """Return a time as Django's backends give it to raw SQL: SQLite as text, all of them in UTC."""
+    """Return an aware time from raw SQL: SQLite gives text, and all databases give UTC."""
     if value is None:
         return None
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""A finished task of django-q as a run that has ended."""
+"""Convert a finished task of django-q into an ended run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASK_FIELDS: Final = (
 
 
 def ended_run(values: Mapping[str, Any]) -> Run:
-    """Return the run for the fields of django-q's `Task`; raise TypeError for others."""
+    """Return the run for the fields of django-q's `Task`; raise TypeError for other fields."""
     for name in values:
         if name not in TASK_FIELDS:
             raise TypeError(f"a task has no field {name!r}{near(name, TASK_FIELDS)}")

@@ -1,4 +1,4 @@
-"""Plain data as signed text, as django-q's `SignedPackage` gives it."""
+"""Plain data as signed text, in the manner of django-q's `SignedPackage`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CONTEXT: Final = "package"
 
 
 def pack_text(value: Any) -> str:
-    """Return a value as text that is signed with the project's keys."""
+    """Return a value as text, signed with the project's keys."""
     return str(b64_encode(app.codec.dumps(value, CONTEXT)).decode())
 
 
 def unpack_text(text: str) -> Any:
-    """Return the value of a signed text; raise BadSignature if no key of the project has signed it."""
+    """Return the value in a signed text; raise BadSignature if no key of the project signed it."""
     try:
         return app.codec.loads(b64_decode(text.encode()), CONTEXT)
     except (FrameError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Read pickles without making what they name: only plain values come out, and references to model instances."""
+"""Read pickles without creating the objects they name: the result is plain values and model references."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PLAIN: Final[dict[tuple[str, str], Any]] = {
     ("builtins", "frozenset"): frozenset,
     ("zoneinfo", "ZoneInfo._unpickle"): lambda key, from_cache=True: zoneinfo.ZoneInfo(key),
 }
-"""The types that are made; making one runs none of the project's code."""
+"""The types that are created; creating one runs no code of the project."""
 INSTANCE: Final = "django.db.models.base:model_unpickle"
 
 
 class UnreadableError(ValueError):
-    """A value that is not taken over, and where it is."""
+    """A value that cannot be taken over; the message says where it is."""
 
 
 class _Named:
-    """Stands for whatever a pickle names: it records what it was to be made of, and makes nothing."""
+    """A stand-in for any class in a pickle: it records the arguments, and creates nothing."""
 
     reference: ClassVar[str] = ""
     args: tuple[Any, ...] = ()
@@ -47,40 +47,40 @@ class _Named:
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take anything."""
+        """Accept any arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Forget an item."""
+        """Discard an item."""
 
     def append(self, value: Any) -> None:
-        """Forget an item."""
+        """Discard an item."""
 
     extend = add = append
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Return a plain type, or a class that stands for the name; import nothing."""
+        """Return a plain type, or a stand-in for the name; import nothing."""
         return PLAIN.get((module, name)) or type("Named", (_Named,), {"reference": f"{module}:{name}"})
 
 
 def unpickled(data: bytes) -> Any:
-    """Return what a pickle holds; objects of other than plain types are recorded, not made."""
+    """Return the content of a pickle, with stand-ins for objects of other than plain types."""
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"it has {len(data):,} bytes")
     try:
         return _Unpickler(io.BytesIO(data)).load()
     except UnreadableError:
         raise
-    except Exception as error:  # bytes of others
+    except Exception as error:  # bytes from an unknown source can raise anything
         raise UnreadableError(f"it is no pickle that can be read: {type(error).__name__}: {error}") from error
 
 
 def function_name(value: Any) -> str:
-    """Return the name of a function: as text, or as a pickle names it."""
+    """Return the name of a function, given as text or as named in a pickle."""
     if isinstance(value, str):
         return value
     if isinstance(value, type) and issubclass(value, _Named):
@@ -89,7 +89,7 @@ def function_name(value: Any) -> str:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a value that can be stored; raise UnreadableError for one that names other types."""
+    """Return a value that can be stored; raise UnreadableError if it contains other types."""
     if isinstance(value, _Named) and value.reference == INSTANCE:
         return _reference(value, where)
     if isinstance(value, _Named) or (isinstance(value, type) and issubclass(value, _Named)):
@@ -108,7 +108,7 @@ def _described(value: Any) -> str:
 
 
 def _reference(value: _Named, where: str) -> ModelReference:
-    """Return a model instance as its label and key."""
+    """Return a model instance as a reference by label and key."""
     try:
         app_label, name = value.args[0]
         model = apps.get_model(app_label, name)

@@ -1,4 +1,4 @@
-"""django-q's settings in our words: every key of `Q_CLUSTER`, with a note where it means something else here."""
+"""Translate django-q's settings: every key of `Q_CLUSTER`, with a remark if it means something else here."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ IGNORED: Final = {
     "cache": "all results are in the store",
     "cached": "all results are in the store; cached=n of a call is its retention",
 }
-"""The keys without a meaning here, and why."""
+"""The keys without a meaning here, with the reasons."""
 BROKERS: Final = ("iron_mq", "sqs", "orm", "mongo", "django_redis", "redis")
-"""The keys that name a broker. django-q takes the first that is set."""
+"""The keys that name a broker. django-q uses the first one that is set."""
 CLASSES: Final = {"ORM": ("orm",), "Mongo": ("mongo",), "Redis": ("django_redis", "redis")}
-"""The brokers of django-q that have a counterpart here, by their classes; `broker_class` comes before the keys."""
+"""The brokers of django-q with a counterpart here, by class name; `broker_class` takes precedence over the keys."""
 Found = dict[str, Any]
 Messages = list[CheckMessage]
 
 
 def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Messages]:
-    """Return the settings of Q_CLUSTER as fields of `Conf`, and the remarks about them."""
+    """Return the settings of Q_CLUSTER as fields of `Conf`, with remarks."""
     if not isinstance(given, Mapping):
         return {}, [Error(f"Q_CLUSTER is a dict of settings, not {given!r}", id="mainspring.E002")]
     messages: Messages = []
@@ -70,7 +70,7 @@ def translated(given: Any, cluster: str | None, source: Any) -> tuple[Found, Mes
 
 
 def _choose_broker(keys: Found, messages: Messages) -> None:
-    """Leave only the broker that django-q would take."""
+    """Keep only the broker that django-q would use."""
     named = CLASSES.get(str(keys.get("broker_class")).rpartition(".")[2], ())
     given = [key for key in (*named, *BROKERS) if keys.get(key) or isinstance(keys.get(key), dict)]
     for key in BROKERS:
@@ -85,7 +85,7 @@ def _note(key: str, value: Any, text: str) -> Info:
 
 def _name(value: str, keys: Found, found: Found, messages: Messages, source: Any) -> None:
     found["salt"] = str(value)
-    with suppress(ValueError, TypeError):  # a name that cannot be a queue's
+    with suppress(ValueError, TypeError):  # the name is not valid for a queue
         found.setdefault("default_queue", check_queue(value))  # django-q names the cluster after the project
     if str(found.get("url", "django")).partition(":")[0] != "django" and str(value) != "default":
         found["name"] = str(value)
@@ -168,7 +168,7 @@ def _set(field: str, read: Callable[[Any], Any] = lambda value: value) -> Callab
 
 
 KEYS: Final[dict[str, Callable[..., None]]] = {
-    # The broker comes before the name, which names the store of some brokers.
+    # Brokers come before `name`, which also names the store of some of them.
     "orm": _set("url", "django://{}".format),
     "redis": _redis,
     "django_redis": _django_redis,

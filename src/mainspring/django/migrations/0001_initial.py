@@ -1,4 +1,4 @@
-"""The store's own tables, those of them that are models, and the schedules."""
+"""Make the store's tables, declare some of them as models, and make the table of schedules."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ OUTBOX = migrations.CreateModel(
 
 
 class Migration(migrations.Migration):
-    """Make everything."""
+    """The first migration."""
 
     initial = True
     dependencies: ClassVar[list[Any]] = []

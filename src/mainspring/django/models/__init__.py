@@ -1,4 +1,4 @@
-"""The store's tables as models: read and filter them with the ORM; write through the verbs."""
+"""The store's tables as models: read and filter them with the ORM, but write through the verbs."""
 
 from mainspring.django.models.records import (
     ActRecord,

@@ -1,6 +1,6 @@
 """The small tables of the store. They are models so that a `TransactionTestCase` empties them, too.
 
-The table `meta` is none: it holds the schema, and emptying it would destroy the store.
+The table `meta` is not a model: it holds the schema, and emptying it would destroy the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def refuse(verb: str, instead: str) -> NoReturn:
-    """Raise the error for a write that would pass the store by."""
+    """Raise the error for a write that would bypass the store."""
     raise TypeError(f"{verb} would pass the store by, which keeps several tables in step; {instead}")
 
 
@@ -40,12 +40,12 @@ class StoreRecord(models.Model):
         default_permissions: ClassVar[tuple[str, ...]] = ()
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: the store writes its own rows."""
+        """Raise: only the store writes its rows."""
         refuse(f"{type(self).__name__}.save()", "use the verbs of mainspring.django.app.app")
 
 
 class Job(StoreRecord):
-    """A job: what to call and when. `app.jobs()` gives them unpacked."""
+    """A job: what to call and when. `app.jobs()` returns jobs unpacked."""
 
     id = models.CharField(max_length=255, primary_key=True)
     next_run = InstantField(db_column="at", null=True)
@@ -85,7 +85,7 @@ class DeletedRunRecord(StoreRecord):
 
 
 class GateRecord(StoreRecord):
-    """A gate: how many runs it lets through."""
+    """A gate, with the number of runs that it lets through."""
 
     id = models.CharField(max_length=255, primary_key=True)
     allowed = models.IntegerField(null=True)
@@ -116,7 +116,7 @@ class NodeRecord(StoreRecord):
 
 
 class OutboxRecord(StoreRecord):
-    """A run for a store elsewhere, committed here and not handed over yet."""
+    """A run for a store elsewhere: committed here, and not handed over yet."""
 
     id = KeyField(max_length=320, primary_key=True)
     row = models.BinaryField()

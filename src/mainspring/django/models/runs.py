@@ -1,4 +1,4 @@
-"""Runs as models, under django-q's names: `Task` has all, `Success`, `Failure` and `OrmQ` a part each."""
+"""Runs as models, under django-q's names: `Task` holds all, `Success`, `Failure` and `OrmQ` a part each."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WAITING = tuple(status.value for status in Status if status not in FINAL)
 
 
 def project_app() -> Any:
-    """Return the project's app; it is imported late, since the app's modules may import these models."""
+    """Return the project's app. Import it late, since the app's modules may import these models."""
     from mainspring.django.application import app
 
     return app
 
 
 class RunQuerySet(models.QuerySet):
-    """Runs that are read by the ORM and deleted through the store."""
+    """Runs that the ORM reads and the store deletes."""
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete ended runs and cancel waiting ones; a run that is executed now is stopped, and stays."""
+        """Delete ended runs, and waiting ones after cancelling them; only stop running ones, which stay."""
         app, number = project_app(), 0
         for run_id, status in list(self.values_list("pk", "status")):
             if status in WAITING:
@@ -49,26 +49,26 @@ class RunQuerySet(models.QuerySet):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def _raw_delete(self, using: str) -> int:
-        """Delete without the store's bookkeeping, as Django's own collector and `flush` do it."""
+        """Delete without the store's bookkeeping, as Django's collector and `flush` do."""
         return int(super()._raw_delete(using))
 
     def create(self, **values: Any) -> Any:
-        """Store a task that has ended, or enqueue a signed payload; a call is enqueued by `app.enqueue`."""
+        """Store an ended task, or enqueue a signed payload. To enqueue a call, use `app.enqueue`."""
         return self.model._default_manager.using(self.db).get(pk=self.model.store_new(values))
 
     create.alters_data = True  # type: ignore[attr-defined]
 
     def update(self, **values: Any) -> NoReturn:
-        """Refuse: the store changes its own rows."""
+        """Raise: only the store changes its rows."""
         refuse("update() of runs", "use app.cancel, app.retry, app.prioritize, app.postpone or app.move")
 
     def bulk_create(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: enqueue calls instead."""
+        """Raise: enqueue calls instead."""
         refuse("bulk_create() of runs", "use app.enqueue_many")
 
 
 class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[misc]
-    """All runs, or those of some statuses."""
+    """All runs, or those with certain statuses."""
 
     def __init__(self, statuses: Sequence[str] = (), **named: Any) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[mis
         raise ValueError("not serialized")
 
     def get_queryset(self) -> Any:
-        """Return the runs; `success` can be filtered and sorted by."""
+        """Return the runs, with `success` as a column to filter and sort by."""
         succeeded = Case(
             When(status=Status.SUCCEEDED.value, then=True), default=False, output_field=models.BooleanField()
         )
@@ -88,7 +88,7 @@ class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[mis
 
 
 class Run(StoreRecord):
-    """A run. The columns can be filtered and sorted; packed values are unpacked when they are read."""
+    """A run. Its columns can be filtered and sorted; packed values are unpacked on access."""
 
     id = KeyField(max_length=320, primary_key=True)
     payload = models.BinaryField()
@@ -134,12 +134,12 @@ class Run(StoreRecord):
 
     @classmethod
     def store_new(cls, values: Mapping[str, Any]) -> str:
-        """Refuse: runs are stored by enqueuing calls."""
+        """Raise: runs are stored by enqueueing calls."""
         refuse(f"{cls.__name__}.objects.create()", "use app.enqueue")
 
     @cached_property
     def view(self) -> RunView:
-        """The run as `app.get` gives it, verified."""
+        """The run as `app.get` returns it, verified."""
         app = project_app()
         row = RunRow(
             id=self.id, call=bytes(self.payload), state=bytes(self.state),
@@ -175,12 +175,12 @@ class Run(StoreRecord):
 
     @property
     def result(self) -> Any:
-        """What the run returned, or how it failed, as text; None while it is unfinished."""
+        """The return value, or the failure as text; None while the run is unfinished."""
         return self.task.result if self.status in ENDED else None
 
     @property
     def started(self) -> datetime | None:
-        """When the last attempt started."""
+        """The start of the last attempt."""
         view: RunView = self.view
         return view.started_at
 
@@ -190,7 +190,7 @@ class Run(StoreRecord):
         return None if started is None or stopped is None else (stopped - started).total_seconds()
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Delete the run, or cancel it if it waits."""
+        """Delete the run, after cancelling it if it waits; only stop a running one, which stays."""
         found: tuple[int, dict[str, int]] = Run.objects.filter(pk=self.pk).delete()
         return found
 
@@ -200,7 +200,7 @@ def _us(moment: Any) -> int | None:
 
 
 class Task(TaskVerbs, Run):
-    """Any run; django-q's name for it."""
+    """Any run, under django-q's name."""
 
     objects = RunManager()
 
@@ -221,7 +221,7 @@ class Success(TaskVerbs, Run):
 
 
 class Failure(TaskVerbs, Run):
-    """A run that failed, was cancelled, came too late or is broken."""
+    """A run that failed, was cancelled, missed its time or is broken."""
 
     objects = RunManager(FAILED)
 
@@ -232,14 +232,14 @@ class Failure(TaskVerbs, Run):
 
 
 class OrmQ(Run):
-    """A run that waits or is executed; `key` is its queue."""
+    """A waiting or running run; `key` is its queue."""
 
     objects = RunManager(WAITING, key=F("cluster"))
 
     @classmethod
     def store_new(cls, values: Mapping[str, Any]) -> str:
-        """Enqueue the call that a payload of `SignedPackage` describes; return the run's id."""
-        from mainspring.django.importing.django_q import enqueue_payload  # which imports the app
+        """Enqueue the call in a payload of `SignedPackage`; return the run's id."""
+        from mainspring.django.importing.django_q import enqueue_payload  # it imports the app
 
         if not {"payload"} <= values.keys() <= {"key", "payload", "lock"}:
             raise TypeError("a queued task is made of a key and a payload; to enqueue a call, use async_task")

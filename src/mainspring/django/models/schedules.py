@@ -1,4 +1,4 @@
-"""`Schedule`: a table with django-q's columns. The row says what is to be done; its job says when."""
+"""`Schedule`: a table with django-q's columns. The row says what to do; its job says when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Schedule"]
 
 
 class Schedule(ScheduleVerbs, models.Model):
-    """A schedule as django-q has it: a function, its arguments as text, and when to call it."""
+    """A schedule in django-q's form: a function, its arguments as text, and its times."""
 
     ONCE, MINUTES, HOURLY, DAILY, WEEKLY, BIWEEKLY = "O", "I", "H", "D", "W", "BW"
     MONTHLY, BIMONTHLY, QUARTERLY, YEARLY, CRON = "M", "BM", "Q", "Y", "C"

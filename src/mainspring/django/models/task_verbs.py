@@ -1,4 +1,4 @@
-"""The verbs of django-q's `Task`: its group, its result, and a task that is written as ended."""
+"""The verbs of django-q's `Task`: its group, its result, and storing an ended task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ENDED: Final = tuple(status.value for status in FINAL)
 
 
 class TaskVerbs:
-    """django-q's verbs of a task."""
+    """django-q's verbs for a task."""
 
     @classmethod
     def store_new(cls, values: Mapping[str, Any]) -> str:
-        """Store a run that has ended, under the names of django-q's fields; return its id."""
+        """Store an ended run, given django-q's fields; return its id."""
         from mainspring.django.application import app  # its modules may import these models
 
         run = ended_run(values)
@@ -28,19 +28,19 @@ class TaskVerbs:
 
     @classmethod
     def get_task(cls: Any, task_id: str) -> Any:
-        """Return a task that has ended by its id or name, or None."""
+        """Return an ended task by id or name, or None."""
         ended = cls.objects.filter(status__in=ENDED)
         return ended.filter(pk=task_id).first() or ended.filter(name=task_id).order_by("-created").first()
 
     @classmethod
     def get_result(cls, task_id: str) -> Any:
-        """Return the result of a task by its id or name, or None."""
+        """Return the result of a task by id or name, or None."""
         found = cls.get_task(task_id)
         return None if found is None else found.result
 
     @classmethod
     def get_task_group(cls: Any, group_id: str, failures: bool = True) -> Any:
-        """Return the tasks of a group that have ended, as a query set."""
+        """Return the ended tasks of a group as a query set."""
         found = cls.objects.filter(group=group_id, status__in=ENDED)
         return found if failures else found.filter(success=True)
 
@@ -51,12 +51,12 @@ class TaskVerbs:
 
     @staticmethod
     def get_group_count(group_id: str, failures: bool = False) -> int:
-        """Return how many tasks of a group have ended, or have failed."""
+        """Return the number of ended tasks in a group, or only of its failures."""
         return tasks.count_group(group_id, failures)
 
     @staticmethod
     def delete_group(group_id: str, objects: bool = True) -> int:
-        """Delete the tasks of a group that have ended."""
+        """Delete the ended tasks of a group; return their number."""
         return tasks.delete_group(group_id, objects)
 
     def group_result(self: Any, failures: bool = False) -> list[Any] | None:
@@ -64,9 +64,9 @@ class TaskVerbs:
         return self.get_result_group(self.group, failures) if self.group else None
 
     def group_count(self: Any, failures: bool = False) -> int | None:
-        """Return how many tasks of this task's group have ended, or have failed."""
+        """Return the number of ended tasks in this task's group, or only of its failures."""
         return self.get_group_count(self.group, failures) if self.group else None
 
     def group_delete(self: Any, tasks: bool = True) -> int | None:
-        """Delete the tasks of this task's group that have ended."""
+        """Delete the ended tasks of this task's group; return their number."""
         return self.delete_group(self.group, tasks) if self.group else None

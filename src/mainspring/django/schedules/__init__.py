@@ -1,1 +1,1 @@
-"""Schedule rows and their jobs. The row says what is to be done, its job says when; both change in one transaction."""
+"""Schedule rows and their jobs. The row says what to do, its job says when; both change in one transaction."""

@@ -1,4 +1,4 @@
-"""Make the job of a schedule row."""
+"""Make the job for a schedule row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PREFIX", "following", "job_id_of", "make_job", "pk_of", "read_args", "read_kwargs"]
 
 PREFIX: Final = "schedule:"
-"""The ids of the jobs of schedules: this, and the key of the row."""
+"""The prefix of a schedule's job id; the row's key follows it."""
 ONCE: Final = "O"
 CRON: Final = "C"
 
@@ -42,15 +42,15 @@ def job_id_of(pk: Any) -> str:
 
 
 def pk_of(job_id: str) -> int | None:
-    """Return the key of the row that a job belongs to, None if it belongs to none."""
+    """Return the key of the row that a job belongs to, or None if it belongs to none."""
     pk = job_id.removeprefix(PREFIX)
     return int(pk) if job_id.startswith(PREFIX) and pk.isdecimal() else None
 
 
 def make_job(app: Mainspring, row: Any, stored: Job | None, *, coalesce: bool) -> Job | None:
-    """Return the job that a row describes; None for a row that is paused or used up.
+    """Return the job that a row describes; None for a paused or used-up row.
 
-    `stored` is the row's job as it is now: a schedule that goes on keeps the day of the month on which it began.
+    `stored` is the row's current job: a schedule that continues keeps the day of the month on which it began.
     """
     if row.next_run is None or row.repeats == 0:
         return None
@@ -75,7 +75,7 @@ def make_job(app: Mainspring, row: Any, stored: Job | None, *, coalesce: bool) -
 
 
 def following(app: Mainspring, row: Any, after: datetime, stored: Job | None = None) -> datetime | None:
-    """Return the fire of a row that follows one at `after`; None if there is none."""
+    """Return the row's first fire after `after`, or None."""
     start = _moment(app, after)
     if row.schedule_type == CRON:
         return first_of(make_trigger(app, CRON, None, row.cron, start, None), start, row.cron)
@@ -88,7 +88,7 @@ def following(app: Mainspring, row: Any, after: datetime, stored: Job | None = N
 
 
 def _moment(app: Mainspring, value: datetime) -> datetime:
-    """Return a time in the app's zone; a naive one is in Django's."""
+    """Return a time in the app's zone; read a naive time in Django's zone."""
     return (make_aware(value, get_current_timezone()) if is_naive(value) else value).astimezone(app.timezone)
 
 
@@ -97,7 +97,7 @@ def _digest(*said: Any) -> str:
 
 
 def _anchor(stored: Job | None, when: str, at: datetime) -> datetime:
-    """Return the time from which a schedule counts: that of the stored job if the schedule only goes on."""
+    """Return the time from which a schedule counts: the stored job's if the schedule merely continues."""
     if stored is not None and stored.declared is not None and stored.at == to_us(at):
         known, _, rest = stored.declared.partition(".")
         anchor = rest.split(".")[1:2]
@@ -107,7 +107,7 @@ def _anchor(stored: Job | None, when: str, at: datetime) -> datetime:
 
 
 def _trigger(app: Mainspring, row: Any, anchor: datetime, at: datetime) -> tuple[BaseTrigger, datetime | None]:
-    """Return the trigger of a row, and its last fire if the row counts its repeats."""
+    """Return the trigger of a row, and its last fire if the row limits its repeats."""
     if row.schedule_type == ONCE:
         return DateTrigger(at, timezone=app.timezone), None
     if row.schedule_type == CRON and not row.cron:
@@ -139,7 +139,7 @@ def _call(app: Mainspring, row: Any) -> tuple[CallOptions, Task[..., Any], Call]
 
 
 def _task(app: Mainspring, func: str) -> Task[..., Any]:
-    """Return the task of a function; one that this process cannot import is left to the workers."""
+    """Return the task of a function; accept a function that only the workers can import."""
     try:
         return find_task(app, func)
     except TaskNotFound as error:
@@ -148,11 +148,11 @@ def _task(app: Mainspring, func: str) -> Task[..., Any]:
 
 
 def _unknown(*args: Any, **kwargs: Any) -> None:
-    """Stand for a function that this process cannot import; it is never called."""
+    """Stand in for a function that this process cannot import; nothing calls it."""
 
 
 def read_args(text: str | None) -> tuple[Any, ...]:
-    """Return the arguments that a row names as text: `1, 2, 'John'`."""
+    """Return the arguments in a row's text: `1, 2, 'John'`."""
     if not text or not text.strip():
         return ()
     try:
@@ -163,7 +163,7 @@ def read_args(text: str | None) -> tuple[Any, ...]:
 
 
 def read_kwargs(text: str | None) -> dict[str, Any]:
-    """Return the keyword arguments that a row names as text: `x=1, y='John'`, or a dict."""
+    """Return the keyword arguments in a row's text: `x=1, y='John'`, or a dict."""
     if not text or not text.strip():
         return {}
     try:

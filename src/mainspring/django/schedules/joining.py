@@ -1,4 +1,4 @@
-"""Join the project's app with its schedules, and with the defaults of django-q's verbs."""
+"""Connect the project's app with its schedules, and with the defaults for django-q's verbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["join"]
 
 
 def join(app: Any, schedules: Any) -> None:
-    """Let an app know the model of the schedules, and follow the settings of calls."""
+    """Give an app the model of the schedules, and let it follow the settings for calls."""
     app.jobs.declared_elsewhere = (PREFIX,)
 
     def read_defaults(*, setting: str = NAMES[0], **_: Any) -> None:
@@ -31,7 +31,7 @@ def join(app: Any, schedules: Any) -> None:
 
 
 def call_defaults() -> dict[str, Any]:
-    """Return the options of calls by django-q's verbs, as the settings say."""
+    """Return the options from the settings for calls through django-q's verbs."""
     found = conf()
     dropped = {} if found.save_successes else {"save": False}
     return {**found.options, "queue": found.default_queue, **dropped}

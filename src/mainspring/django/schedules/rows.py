@@ -1,4 +1,4 @@
-"""The behaviour of the model `Schedule`: it writes its jobs with itself, and knows its last run."""
+"""The behaviour of the model `Schedule`: a row writes its job when it is written, and finds its last run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ScheduleQuerySet", "ScheduleVerbs", "watch_deletions"]
 
 
 class ScheduleQuerySet(models.QuerySet):
-    """Schedules whose jobs are written with them, in the same transaction."""
+    """Schedules that write their jobs in the same transaction."""
 
     def update(self, **values: Any) -> int:
         """Change rows and their jobs."""
@@ -44,7 +44,7 @@ class ScheduleQuerySet(models.QuerySet):
         with transaction.atomic(using=self.db):
             made: list[Any] = super().bulk_create(rows, *args, **kwargs)
             pks = [row.pk for row in made if row.pk is not None]
-            if len(pks) < len(made):  # a database that does not tell the keys: look at all rows
+            if len(pks) < len(made):  # the database does not return the keys: use all rows
                 pks = list(self.model._base_manager.using(self.db).values_list("pk", flat=True))
             write_jobs(self.model, pks, self.db)
         return made
@@ -54,7 +54,7 @@ class ScheduleVerbs:
     """The verbs of a row, under django-q's names."""
 
     def save(self: Any, *args: Any, **kwargs: Any) -> None:
-        """Write the row and its job; raise ValueError for arguments or a cron expression that cannot be read."""
+        """Write the row and its job; raise ValueError for unreadable arguments or an unreadable cron expression."""
         using = kwargs.get("using") or router.db_for_write(type(self), instance=self)
         self.prepare()
         with transaction.atomic(using=using):
@@ -64,7 +64,7 @@ class ScheduleVerbs:
     save.alters_data = True  # type: ignore[attr-defined]
 
     def prepare(self: Any) -> None:
-        """Give a new cron schedule its first time."""
+        """Set the first time of a new cron schedule."""
         if self.pk is None and self.schedule_type == CRON and self.cron:
             self.next_run = self.calculate_next_run()
 
@@ -75,9 +75,9 @@ class ScheduleVerbs:
         return found[0] if found else None
 
     def calculate_next_run(self: Any, next_run: datetime | None = None) -> datetime | None:
-        """Return the time that follows the next one, or one that is given; of a cron schedule, the first from now on.
+        """Return the time after the next one, or after a given one; for a cron schedule, the first from now on.
 
-        Times are counted by the wall clock of the project's zone: months keep their day, and days their hour.
+        Times follow the wall clock of the project's zone: months keep their day, and days their hour.
         """
         if self.schedule_type == CRON:
             return following(_app(), self, timezone.now())
@@ -85,7 +85,7 @@ class ScheduleVerbs:
         return None if after is None else following(_app(), self, after, self.job)
 
     def resume(self: Any) -> None:
-        """Let a paused schedule come due again, at its next time from now on."""
+        """Let a paused schedule fire again, at its next time from now."""
         if self.repeats == 0:
             raise ValueError("it has no repeats left; set them, and when it runs next")
         now = timezone.now()
@@ -93,19 +93,19 @@ class ScheduleVerbs:
         self.save()
 
     def success(self: Any) -> bool | None:
-        """Return whether the last run succeeded; None if there is none, or it has not ended."""
+        """Return True if the last run succeeded; None if there is none, or it has not ended."""
         run = self.last_task()
         return None if run is None or run.stopped is None else bool(run.success)
 
     success.boolean = True  # type: ignore[attr-defined]
 
     def last_task(self: Any) -> Any:
-        """Return the last run that the schedule started, if it is still kept."""
+        """Return the last run that the schedule started, if the store still has it."""
         runs = apps.get_model(self._meta.app_label, "Task")
         return runs.objects.filter(pk=self.task).first() if self.task else None
 
     def last_run(self: Any) -> str | None:
-        """Return a link to the last run's page in the admin; None if it is not kept."""
+        """Return a link to the last run's admin page; None if the store no longer has the run."""
         run = self.last_task()
         if run is None:
             return None
@@ -114,7 +114,7 @@ class ScheduleVerbs:
         return str(format_html('<a href="{}">[{}]</a>', url, run))
 
     def clean(self: Any) -> None:
-        """Check what the row says, for forms: the function, its arguments, the cron expression."""
+        """Check a row for a form: its function, arguments and cron expression."""
         wrong: dict[str, str] = {}
         for field, read in (("args", read_args), ("kwargs", read_kwargs)):
             try:
@@ -146,6 +146,6 @@ def _deleted(*, instance: Any, using: str, **_: Any) -> None:
 
 
 def _app() -> Any:
-    from mainspring.django.application import app  # it reads the settings; the models are imported before that
+    from mainspring.django.application import app  # it reads the settings, which happens after the models are imported
 
     return app

@@ -1,4 +1,4 @@
-"""`ProjectStore`: the store of a project. It writes to the schedule rows when their jobs fire or change."""
+"""`ProjectStore`: the store of a project. It updates schedule rows when their jobs fire or change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = logging.getLogger("mainspring.django")
 
 
 class ProjectStore(DjangoStore):
-    """The store on Django's connections that keeps the rows of `Schedule` in step with their jobs."""
+    """A store on Django's connections that keeps the rows of `Schedule` in step with their jobs."""
 
     def _rows(self) -> Any:
-        """Return the schedule rows in this store's database; None if they are elsewhere, or not installed."""
+        """Return the schedule rows in this store's database; None if they are elsewhere or not installed."""
         for label in ("mainspring", "django_q"):
             if apps.is_installed("mainspring.django") and label in apps.app_configs:
                 model = apps.get_model(label, "Schedule")
@@ -61,7 +61,7 @@ class ProjectStore(DjangoStore):
         return answers
 
     def _write_back(self, tx: StoreTx, rows: Any, pk: int, step: Firing, inserted: tuple[str, ...]) -> None:
-        """Write to the row when its job is due next, what it has started, and how many repeats are left."""
+        """Write a fire back to the row: the next time, the started run, and the remaining repeats."""
         changes: dict[str, Any] = {"next_run": None if step.next_at is None else from_us(step.next_at)}
         if inserted:
             changes["task"] = inserted[-1]
@@ -75,7 +75,7 @@ class ProjectStore(DjangoStore):
         rows.filter(pk=pk).update(**changes)
 
     def _delete_used_up(self, rows: Any, firings: Sequence[Firing]) -> None:
-        """Delete rows that have fired their only time; the comparison repeats it where this fails."""
+        """Delete rows that have fired their only time; if this fails, `compare` repeats it."""
         ended = [pk_of(step.job_id) for step in firings if step.next_at is None and not step.besides]
         if not ended:
             return
@@ -102,13 +102,13 @@ class ProjectStore(DjangoStore):
         if rows is None or not (job_ids is None or pks):
             return super().remove_jobs(job_ids, broken=broken)
         with transaction.atomic(using=self.alias):
-            # Removing a job by hand pauses its schedule: the row stays until somebody deletes it.
+            # Removing a job by hand pauses its schedule: the row stays until a person deletes it.
             (rows.all() if job_ids is None else rows.filter(pk__in=pks)).update(next_run=None)
             return super().remove_jobs(job_ids, broken=broken)
 
 
 def _on_connection(work: Any, *args: Any) -> None:
-    """Work with the ORM on the connection whose transaction the store has begun; raise the driver's own errors."""
+    """Use the ORM on the connection whose transaction the store has begun; raise the driver's errors."""
     try:
         work(*args)
     except Error as error:

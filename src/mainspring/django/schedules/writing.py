@@ -29,7 +29,7 @@ _by_row: ContextVar[bool] = ContextVar("mainspring_schedule_by_row", default=Fal
 
 @contextmanager
 def by_row() -> Iterator[None]:
-    """Write jobs as their rows say: then nothing is to be written back to the rows."""
+    """Mark writes to jobs as coming from their rows, so that the store does not write them back."""
     token = _by_row.set(True)
     try:
         yield
@@ -38,12 +38,12 @@ def by_row() -> Iterator[None]:
 
 
 def is_by_row() -> bool:
-    """Return True while a job is written as its row says."""
+    """Return True inside `by_row`."""
     return _by_row.get()
 
 
 def _project_app() -> Mainspring:
-    from mainspring.django.application import app  # which imports the models, and they import this module
+    from mainspring.django.application import app  # it imports the models, and they import this module
 
     return app
 
@@ -71,7 +71,7 @@ def _stored(app: Mainspring, pks: Iterable[Any]) -> dict[str, Job]:
 
 
 def _put(app: Mainspring, row: Any, stored: Job | None) -> bool:
-    """Write the job of a row if it differs from the stored one; return whether it did."""
+    """Write the job of a row if it differs from the stored one; return True if it did."""
     job = make_job(app, row, stored, coalesce=conf().coalesce)
     with by_row():
         if job is None:
@@ -85,7 +85,7 @@ def _put(app: Mainspring, row: Any, stored: Job | None) -> bool:
 
 
 def remove_jobs(pks: Sequence[Any], using: str) -> None:
-    """Remove the jobs of rows that are gone."""
+    """Remove the jobs of deleted rows."""
     app = _project_app()
     if not pks or app.inline:
         return
@@ -101,10 +101,10 @@ def remove_jobs(pks: Sequence[Any], using: str) -> None:
 
 
 def compare(app: Mainspring, model: Any) -> int:
-    """Bring the jobs in line with all rows; return how many differed.
+    """Bring all jobs in line with their rows; return the number that differed.
 
-    Rows that were written past the model, by a migration or by SQL, have no jobs yet, or others. Rows that have fired
-    their only time are deleted, unless that was done at the fire.
+    A row that was written without the model, by a migration or by SQL, has no job yet, or an outdated one. Rows that
+    have fired their only time are deleted, unless the fire did that.
     """
     model._base_manager.filter(schedule_type=model.ONCE, repeats__lt=0, next_run=None).exclude(task=None).delete()
     rows = {row.pk: row for row in model._base_manager.all()}
@@ -125,14 +125,14 @@ def compare(app: Mainspring, model: Any) -> int:
 
 
 class ComparisonChore:
-    """Compares all rows with their jobs every few seconds, in one of the nodes."""
+    """A chore that compares all rows with their jobs every few seconds, in one of the nodes."""
 
     def __init__(self, app: Mainspring, model: Any) -> None:
         self._app, self._model = app, model
         self._due_at = 0
 
     def __call__(self) -> None:
-        """Compare, if it is time and no other node does it."""
+        """Compare if it is time and no other node does it."""
         now = self._app.now()
         if now < self._due_at or self._app.node is None:
             return

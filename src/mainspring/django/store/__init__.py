@@ -1,4 +1,4 @@
-"""The SQL store on Django's own connections: `DjangoStore`."""
+"""The SQL store on Django's connections: `DjangoStore`."""
 
 from mainspring.django.store.store import DjangoStore
 

@@ -1,4 +1,4 @@
-"""Hand out the connection that Django keeps for this thread, in place of a pool."""
+"""Provide Django's connection of the current thread, in place of a pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _threads = threading.local()
 
 @contextmanager
 def own_thread(alias: str) -> Iterator[None]:
-    """Mark this thread as one of a node's: its connection serves nobody else, and is closed at the end."""
+    """Mark this thread as a node's: nothing else uses its connection, which is closed at the end."""
     _threads.own = True
     try:
         yield
@@ -35,17 +35,17 @@ def is_own_thread() -> bool:
 
 
 class BorrowedConnection:
-    """This thread's connection, which no other thread uses; `close` leaves it open, since it is Django's."""
+    """This thread's connection, which no other thread uses. `close` leaves it open, since it belongs to Django."""
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
         self.driver_connection = wrapper.connection
 
     def close(self) -> None:
-        """Leave it to Django."""
+        """Do nothing: Django closes the connection."""
 
     def invalidate(self) -> None:
-        """Close it; Django opens a new one when it is needed."""
+        """Close the connection; Django opens a new one on demand."""
         self._wrapper.close()
 
 
@@ -64,10 +64,10 @@ class DjangoConnections(Connections):
         return connections[self.alias]
 
     def take(self) -> BorrowedConnection:
-        """Return this thread's connection; raise the driver's error if it cannot be had."""
+        """Return this thread's connection; raise the driver's error if it cannot be opened."""
         wrapper = self.wrapper
-        # No signal of a request visits a node's own threads. With a CONN_MAX_AGE of 0 they keep theirs: otherwise each
-        # step would connect anew.
+        # Django's request signals do not reach a node's threads, so check the age here. With a CONN_MAX_AGE of 0, keep
+        # the connection: otherwise each step would reconnect.
         if is_own_thread() and wrapper.settings_dict["CONN_MAX_AGE"] != 0:
             wrapper.close_if_unusable_or_obsolete()
         try:

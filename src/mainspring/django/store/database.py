@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class AtomicTx(StoreTx):
-    """Statements inside the caller's transaction. `begin` sets a savepoint: single statements need none."""
+    """Statements inside the caller's transaction. `begin` sets a savepoint, which a single statement does not need."""
 
     begun = False
     may_fail = False
@@ -42,23 +42,23 @@ class AtomicTx(StoreTx):
 
 
 class DjangoDatabase(ServerDatabase):
-    """A database on the connection that Django keeps for each thread; inherit from it before a dialect's class.
+    """A database on Django's connection of each thread; inherit from it before a dialect's class.
 
-    Outside of a transaction of the caller's, a step begins and ends its own, as with any server. Inside one, the step
-    becomes part of it: more than one statement behind a savepoint, which is repeated if it collides.
+    Outside a caller's transaction, a step begins and ends its own, as on any server. Inside one, the step becomes part
+    of it: several statements run behind a savepoint, and are repeated after a collision.
     """
 
     connections: DjangoConnections
 
     def __init__(self, alias: str, tablename: str) -> None:
         super().__init__(DjangoConnections(alias, self.make_dialect()), tablename, MetaData(), None)
-        self.waker.pause = self.ends.pause = 0.0  # a timer's thread would open a connection of its own
+        self.waker.pause = self.ends.pause = 0.0  # a timer's thread would open another connection
         self._notes = threading.local()
 
     @staticmethod
     @abstractmethod
     def make_dialect() -> Dialect:
-        """Return SQLAlchemy's dialect, by which it writes the tables."""
+        """Return the SQLAlchemy dialect that describes the tables."""
 
     @abstractmethod
     def _atomic(self, connection: Any) -> AtomicTx:
@@ -66,17 +66,17 @@ class DjangoDatabase(ServerDatabase):
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is in a transaction of the caller's."""
+        """Whether this thread is inside a caller's transaction."""
         return bool(self.connections.wrapper.in_atomic_block)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
     @sheltered
     def open(self) -> None:
-        """Look at the tables, which Django's migrations make; if their schema is another, claim and fire nothing."""
+        """Check the tables, which Django's migrations make; with another schema, claim and fire nothing."""
         tables = self.describe()
         try:
-            # Inside a transaction, behind a savepoint: reading a table that is not there would end it.
+            # Inside a transaction, use a savepoint: reading a missing table would end the transaction.
             altered, clock = (self.write if self.inside else self.read)(self._look_at_meta)
             if altered:
                 self.write(meta.mend)
@@ -100,7 +100,7 @@ class DjangoDatabase(ServerDatabase):
         raise NotImplementedError("Django's migrations make the tables")
 
     def versions(self, count: int) -> list[int]:
-        """Return random numbers: counting needs a transaction of its own, which the caller's connection cannot give."""
+        """Return random numbers: a counter needs a separate transaction, which the caller's connection cannot give."""
         return [secrets.randbits(62) or 1 for _ in range(count)]
 
     # -- work --------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class DjangoDatabase(ServerDatabase):
         return self._join(work, begin=False) if self.inside else super().at_once(work)
 
     def _join(self, work: Callable[[StoreTx], T], *, begin: bool) -> T:
-        """Work inside the caller's transaction; repeat it if it collides and its savepoint could be undone."""
+        """Work inside the caller's transaction; repeat it after a collision if its savepoint could be rolled back."""
         wrapper = self.connections.wrapper
         wrapper.validate_no_broken_transaction()
         for attempt in range(COLLISION_REPEATS):
@@ -133,7 +133,7 @@ class DjangoDatabase(ServerDatabase):
             except Exception as error:
                 cause = (error.__cause__ or error) if isinstance(error, Error) else error
                 if isinstance(cause, self._driver_error) and not tx.begun:
-                    # As the ORM does: the database may have ended the transaction with the statement.
+                    # As the ORM does: the failed statement may have ended the transaction.
                     transaction.set_rollback(True, using=self.connections.alias)
                 translated = self._translated(cause)
                 if not isinstance(translated, CollisionError):
@@ -151,13 +151,13 @@ class DjangoDatabase(ServerDatabase):
         return result
 
     def show_own_writes(self) -> None:
-        """Let a wait of this thread see what its open transaction has written; all others see that at its commit."""
+        """Let a wait on this thread see the writes of its open transaction; other threads see them at its commit."""
         if self._notes.__dict__.pop("unseen", False) and self.inside:
             self.waker.move()
             self.ends.move()
 
     def _await_commit(self) -> None:
-        """Wake sleepers once the transaction is committed; one wake-up does for all that happens before it."""
+        """Wake sleepers after the commit; one wake-up covers everything before it."""
         wrapper = self.connections.wrapper
         savepoints = set(wrapper.savepoint_ids)
         if any(entry[1] == self.committed and entry[0] == savepoints for entry in reversed(wrapper.run_on_commit)):
@@ -165,7 +165,7 @@ class DjangoDatabase(ServerDatabase):
         transaction.on_commit(self.committed, using=self.connections.alias, robust=True)
 
     def committed(self) -> None:
-        """Wake sleepers for what the caller has committed."""
+        """Wake sleepers for the changes that the caller has committed."""
         self._added().clear()
         self.waker.stir(1 if self._notes.__dict__.pop("rescheduled", False) else RUNS_STEP)
         if self._notes.__dict__.pop("ended", False):
@@ -187,7 +187,7 @@ class DjangoDatabase(ServerDatabase):
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def _set_autocommit(self, connection: Any) -> None:
-        """Prepare the connection of a node's own thread; Django's are in autocommit mode outside of transactions."""
+        """Prepare the connection of a node's thread; Django's are in autocommit mode outside transactions."""
         wrapper = self.connections.wrapper
         if (
             is_own_thread()
@@ -198,22 +198,22 @@ class DjangoDatabase(ServerDatabase):
             wrapper.mainspring_prepared = connection
 
     def _prepare_session(self, connection: Any) -> None:
-        """Set time-outs for a connection that only a node's own thread uses."""
+        """Set time-outs for a connection that only a node's thread uses."""
 
     # -- what the caller's transaction holds -------------------------------------------------------------------
 
     @property
     def shut(self) -> bool:
-        """Whether the open transaction of this thread keeps all others from writing."""
+        """Whether this thread's open transaction keeps all others from writing."""
         return False
 
     def note_added(self, run_ids: Sequence[str]) -> None:
-        """Remember runs that the open transaction has added or sent back: nobody executes them before it commits."""
+        """Remember runs that the open transaction added or sent back: no node executes them before it commits."""
         self._await_commit()
         self._added().update(run_ids)
 
     def added_inside(self) -> set[str]:
-        """Return the runs that the open transaction of this thread has added or sent back."""
+        """Return the runs that this thread's open transaction added or sent back."""
         if not self.inside:  # it was rolled back
             self._added().clear()
         return self._added()

@@ -1,4 +1,4 @@
-"""The dialects on Django's connections; each imports its driver when it is first used."""
+"""The dialects on Django's connections; each imports its driver on first use."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ VENDORS: Final[dict[str, Callable[[], type[DjangoDatabase]]]] = {
     "postgresql": _postgresql,
     "mysql": _mysql,
 }
-"""The databases that the store is written for, by Django's names of their vendors."""
+"""The supported databases, by Django's vendor names."""
 
 
 def make_database(alias: str, tablename: str) -> DjangoDatabase:
-    """Return the database of an alias in `settings.DATABASES`, not opened yet."""
+    """Return the database of an alias in `settings.DATABASES`, not yet opened."""
     if alias not in connections.databases:
         raise ConfigurationError(f"there is no database {alias!r} in DATABASES{near(alias, connections.databases)}")
     vendor = connections[alias].vendor

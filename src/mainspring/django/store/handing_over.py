@@ -1,4 +1,4 @@
-"""Hand runs over when a transaction commits in which the store has no part: it is elsewhere, or on another alias."""
+"""Hand runs over at the commit of a transaction that excludes the store: it is elsewhere, or on another alias."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _using: ContextVar[str | None] = ContextVar("mainspring_using", default=None)
 
 
 class HandingOver:
-    """The transactions of a project, for the runs that its store cannot write inside them."""
+    """The project's transactions, for runs that the store cannot write inside them."""
 
     def __init__(self, app: DjangoApp) -> None:
         self._app = app
@@ -30,13 +30,13 @@ class HandingOver:
         self.read_settings()
 
     def read_settings(self) -> None:
-        """Find out where the outbox is."""
+        """Find the outbox in the settings."""
         alias = self._app.conf.outbox
         self.outbox = None if alias is None else DjangoOutbox(alias)
 
     @contextmanager
     def using(self, alias: str) -> Iterator[None]:
-        """Let runs that are enqueued in this block wait for the commit of another database."""
+        """Make runs enqueued in this block wait for the commit of another database."""
         if alias not in connections.databases:
             raise ValueError(f"there is no database {alias!r} in DATABASES{near(alias, connections.databases)}")
         token = _using.set(alias)
@@ -46,15 +46,15 @@ class HandingOver:
             _using.reset(token)
 
     def is_open(self) -> bool:
-        """Return True if runs that are stored now have to wait for a commit."""
+        """Return True if a run stored now must wait for a commit."""
         return self._alias() is not None
 
     def covers_runs(self) -> bool:
-        """Return True if runs that are stored now wait in the outbox, as a part of the caller's transaction."""
+        """Return True if a run stored now waits in the outbox, as part of the caller's transaction."""
         return self.outbox is not None and self._alias() == self.outbox.alias
 
     def defer(self, work: Callable[[], object], rows: Sequence[Any] = ()) -> bool:
-        """Do something when the caller's transaction commits; return False if none is open."""
+        """Call `work` when the caller's transaction commits; return False if none is open."""
         alias, outbox = self._alias(), self.outbox
         if alias is None:
             return False
@@ -72,7 +72,7 @@ class HandingOver:
         return True
 
     def _alias(self) -> str | None:
-        """Return the database whose open transaction holds runs back; None if there is none."""
+        """Return the database whose open transaction holds runs back, or None."""
         found = self._app.conf
         alias = _using.get()
         if alias is None and found.alias is None:
@@ -83,7 +83,7 @@ class HandingOver:
 
 
 def _hand_over(outbox: DjangoOutbox, work: Callable[[], object], ids: Sequence[str]) -> None:
-    """Store runs, and take them out of the outbox; if that fails, a node relays them."""
+    """Store runs, and remove them from the outbox; if that fails, a node relays them."""
     try:
         work()
         outbox.delete(ids)

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL on Django's connections, by mysqlclient or by PyMySQL in its place."""
+"""MariaDB and MySQL on Django's connections, with mysqlclient, or PyMySQL in its place."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["DjangoMariaDB"]
 
 
 class AtomicMariaDBTx(AtomicTx, MariaDBTx):
-    """Statements of MariaDB inside the caller's transaction."""
+    """MariaDB statements inside the caller's transaction."""
 
 
 class DjangoMariaDB(DjangoDatabase, MariaDBDatabase):
-    """A MariaDB or MySQL database of Django's."""
+    """A MariaDB or MySQL database of a Django project."""
 
     @staticmethod
     def make_dialect() -> Dialect:
@@ -35,7 +35,7 @@ class DjangoMariaDB(DjangoDatabase, MariaDBDatabase):
         return AtomicMariaDBTx(self, connection.cursor())
 
     def _is_dead(self, connection: Any) -> bool:
-        # An idle connection becomes readable only if the server has closed it.
+        # An idle connection becomes readable only when the server has closed it.
         number = connection.fileno() if hasattr(connection, "fileno") else connection._sock.fileno()
         return bool(readable([number], 0))
 

@@ -1,4 +1,4 @@
-"""The migration operation that makes the store's own tables."""
+"""The migration operation that makes the store's tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["StoreTables", "creating", "dropping"]
 
 
 class StoreTables(Operation):
-    """Make the tables of the store as this release describes them; `schema` is the schema that the migration is for.
+    """Make the store's tables in this release's form; `schema` is the schema that the migration is for.
 
-    A later schema comes with a migration of its own. A fresh database has the newest tables at once, so there is
-    nothing left for the later migrations to do.
+    A later schema has its own migration. A fresh database gets the newest tables at once, so the later migrations have
+    nothing left to do.
     """
 
     reduces_to_sql = True
@@ -31,7 +31,7 @@ class StoreTables(Operation):
         self.schema, self.tablename = schema, tablename
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """Change nothing: the migration says which of the tables are models."""
+        """Change nothing: the migration says which tables are models."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         alias = schema_editor.connection.alias
@@ -46,12 +46,12 @@ class StoreTables(Operation):
                 schema_editor.execute(statement, params=None)
 
     def describe(self) -> str:
-        """Say what this does."""
+        """Describe the operation for `migrate --plan`."""
         return f"Make mainspring's own tables (schema {self.schema})"
 
 
 def creating(alias: str, tablename: str = "mainspring_jobs") -> Iterator[str]:
-    """Yield the statements that make the tables; a connection of the alias is asked for its version."""
+    """Yield the statements that make the tables; ask a connection of the alias for its version."""
     dialect, tables, names = _tables(alias, tablename)
     for table in tables:
         yield str(CreateTable(table, if_not_exists=True).compile(dialect=dialect))

@@ -1,4 +1,4 @@
-"""The outbox in a database of Django's: runs for a store elsewhere, written in the transaction that enqueues them."""
+"""The outbox in a Django database: runs for a store elsewhere, written in the transaction that enqueues them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DjangoOutbox(RunOutbox):
         return apps.get_model(label, "OutboxRecord").objects.using(self.alias)
 
     def add(self, connection: Any, rows: Sequence[RunRow], now: int) -> None:
-        """Write runs in the transaction of this thread."""
+        """Write runs in this thread's transaction."""
         if connection is not None:
             raise ConfigurationError(
                 "app.within() is for SQLAlchemy; in a Django project, enqueue inside transaction.atomic()"
@@ -51,8 +51,8 @@ class DjangoOutbox(RunOutbox):
         return found
 
     def relay(self, store: JobStore, now: int) -> int:
-        """Hand over the runs that have waited too long; return how many."""
-        # No request signal visits the threads of a worker.
+        """Hand over the runs that have waited too long; return their number."""
+        # Django's request signals do not reach a worker's threads.
         connections[self.alias].close_if_unusable_or_obsolete()
         try:
             return super().relay(store, now)
@@ -60,11 +60,11 @@ class DjangoOutbox(RunOutbox):
             connections[self.alias].close_if_unusable_or_obsolete()
 
     def read(self, *, ids: Sequence[str] | None = None, until: int = 0) -> list[tuple[str, bytes]]:
-        """Return a batch of packed runs: these, or those that were written until then."""
+        """Return a batch of packed runs: those with these ids, or those written up to `until`."""
         wanted = {"created_at__lte": until} if ids is None else {"pk__in": list(ids)}
         found = self._rows().filter(**wanted).order_by("created_at").values_list("id", "row")
         return [(run_id, bytes(row)) for run_id, row in found[:BATCH_RUNS]]
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete runs that the store has."""
+        """Delete runs that the store has received."""
         self._rows().filter(pk__in=list(ids)).delete()

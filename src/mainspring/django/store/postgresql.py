@@ -1,4 +1,4 @@
-"""PostgreSQL on Django's connections, by psycopg 3."""
+"""PostgreSQL on Django's connections, with psycopg 3."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MS = int(STEP_TIMEOUT_SECONDS * 1000)
 
 
 class AtomicPostgreSQLTx(AtomicTx, PostgreSQLTx):
-    """Statements of PostgreSQL inside the caller's transaction."""
+    """PostgreSQL statements inside the caller's transaction."""
 
 
 class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
-    """A PostgreSQL database of Django's."""
+    """A PostgreSQL database of a Django project."""
 
     @staticmethod
     def make_dialect() -> Dialect:
@@ -37,7 +37,7 @@ class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
         return AtomicPostgreSQLTx(self, _cursor(connection))
 
     def _is_dead(self, connection: Any) -> bool:
-        # An idle connection becomes readable only if the server has closed it.
+        # An idle connection becomes readable only when the server has closed it.
         return bool(connection.closed) or bool(readable([connection.fileno()], 0))
 
     def _prepare_session(self, connection: Any) -> None:
@@ -50,7 +50,7 @@ class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
 
 
 def _cursor(connection: Any) -> Any:
-    """Return a plain cursor: Django's bind on the client, which knows no binary parameters."""
+    """Return a plain cursor: Django's cursors bind on the client, which does not support binary parameters."""
     cursor = psycopg.Cursor(connection)
     cursor.format = psycopg.pq.Format.BINARY
     return cursor

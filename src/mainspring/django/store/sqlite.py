@@ -1,4 +1,4 @@
-"""SQLite on Django's connections: a file with one connection per thread, to the store the same as a server."""
+"""SQLite on Django's connections: one file with a connection per thread, which the store treats as a server."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["DjangoSQLite"]
 T = TypeVar("T")
 
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
-"""The errors that an altered value causes."""
+"""The errors that an altered value can cause."""
 
 
 class OwnSQLiteTx(SQLiteTx):
-    """A transaction of the store's own; without `begin`, each statement by itself."""
+    """A transaction that the store began; without `begin`, each statement stands alone."""
 
     begun = False
 
@@ -40,15 +40,15 @@ class OwnSQLiteTx(SQLiteTx):
         self.cursor.execute("BEGIN IMMEDIATE")
 
     def note_ends(self, awaited: Sequence[int | None]) -> None:
-        self.ended = self.awaited = True  # the sockets beside the file say who waits
+        self.ended = self.awaited = True  # the sockets beside the file know the waiters
 
 
 class AtomicSQLiteTx(AtomicTx, SQLiteTx):
-    """Statements of SQLite inside the caller's transaction."""
+    """SQLite statements inside the caller's transaction."""
 
 
 class DjangoSQLite(DjangoDatabase):
-    """A SQLite database of Django's: a file, or in memory as tests have it."""
+    """A SQLite database of a Django project: a file, or in memory during tests."""
 
     kind = "sqlite"
     words = SQLiteDatabase.words
@@ -64,7 +64,7 @@ class DjangoSQLite(DjangoDatabase):
         self.waker.data_version = self.ends.data_version = self._data_version
         self._watcher: sqlite3.Connection | None = None
         self.suspect = False
-        """Whether a text that is not valid was found, so that every text must be checked."""
+        """Whether an invalid text was found, so that every text must be checked."""
         super().__init__(alias, tablename)
         self.slot = 0
 
@@ -98,14 +98,14 @@ class DjangoSQLite(DjangoDatabase):
         return None
 
     def _collided(self, error: BaseException) -> bool:
-        return False  # a busy file was waited for already, and nothing else collides with the only writer
+        return False  # SQLite has waited for a busy file already, and nothing else collides with the only writer
 
     def _is_lost(self, error: BaseException, connection: Any) -> bool:
         return False
 
     @property
     def shut(self) -> bool:
-        # A deferred transaction may have only read so far, and nobody can tell.
+        # A deferred transaction may only have read so far; there is no way to know.
         return self.inside and self.connections.wrapper.transaction_mode in ("IMMEDIATE", "EXCLUSIVE")
 
     # -- work --------------------------------------------------------------------------------------------------
@@ -121,12 +121,12 @@ class DjangoSQLite(DjangoDatabase):
         return self._mended(super().at_once if self.inside else super().write, work)
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        # Most ticks find nothing, and seeing that needs no write lock.
+        # Most ticks find nothing, which needs no write lock to see.
         now, first = self.read(lambda tx: (tx.now, next_due(tx)))
         return (now, [], first) if first is None or first > now else super().due(limit, hold)
 
     def _mended(self, do: Callable[[Callable[[StoreTx], T]], T], work: Callable[[StoreTx], T]) -> T:
-        """Work; if an altered record makes it fail, set that aside and work again. Only SQLite keeps any value."""
+        """Do work; if an altered record makes it fail, set it aside and repeat. Only SQLite accepts any value."""
         try:
             return do(work)
         except _ALTERED as error:
@@ -141,7 +141,7 @@ class DjangoSQLite(DjangoDatabase):
     # -- errors and waking -------------------------------------------------------------------------------------
 
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Return the error to raise for a driver's error; a locked file has an error of its own."""
+        """Return the error to raise for a driver's error; a locked file has a separate error."""
         if is_undecodable(error):
             self.suspect = True
             kind = UnreadableValue

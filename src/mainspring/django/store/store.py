@@ -1,4 +1,4 @@
-"""`DjangoStore`: the SQL store's statements on the connection that Django keeps for each thread."""
+"""`DjangoStore`: the SQL store's statements on Django's connection of each thread."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["DjangoStore"]
 
 
 class DjangoStore(SQLStore):
-    """Keeps jobs and runs in a database of Django's, on the connections that Django has.
+    """A store of jobs and runs in a Django database, on Django's connections.
 
-    Inside `transaction.atomic()`, everything is part of the caller's transaction: a run is there if and only if the
-    transaction commits. Django's migrations make the tables. `url` is `django://` and an alias in DATABASES.
+    Inside `transaction.atomic()`, everything is part of the caller's transaction: a run exists if and only if the
+    transaction commits. Django's migrations make the tables. `url` is `django://` plus an alias in DATABASES.
     """
 
     remote = False
-    """A helper thread has another connection, so no batch is sent from one."""
+    """No batch is sent from a helper thread, since that would use another connection."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DjangoStore(SQLStore):
             raise TransactionOpen(min(mine or run_ids), locked=not mine)
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
-        if isinstance(self._opened, DjangoDatabase):  # a wait does not open it
+        if isinstance(self._opened, DjangoDatabase):  # a wait does not open the store
             self._opened.show_own_writes()
         return super().wait(cursor, timeout, topic)
 

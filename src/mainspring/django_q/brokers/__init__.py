@@ -1,4 +1,4 @@
-"""django-q's brokers by their usual path: one class for all stores."""
+"""django-q's brokers under their usual path: one class for all stores."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Broker", "get_broker"]
 
 
 class Broker(tasks.Broker):
-    """One queue of the project, with what django-q's brokers have besides."""
+    """One queue of the project, with the additional attributes of django-q's brokers."""
 
     cache = cache
-    """Django's own: results are in the store, so none is in there."""
+    """Django's cache. It holds no results: they are in the store."""
 
     def __init__(self, list_key: str | None = None) -> None:
         super().__init__(_queue(list_key))
@@ -25,7 +25,7 @@ class Broker(tasks.Broker):
         super().__setattr__(name, _queue(value) if name == "list_key" else value)
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
-        """Put a call into the queue: a function and its arguments, or one that a `SignedPackage` describes."""
+        """Enqueue a call: a function and its arguments, or a `SignedPackage` that describes one."""
         if args or kwargs or not isinstance(func, str) or _NAME.fullmatch(func):
             return super().enqueue(func, *args, **kwargs)
         from mainspring.django.importing.django_q import enqueue_payload  # it imports the models
@@ -34,14 +34,14 @@ class Broker(tasks.Broker):
 
 
 _NAME = re.compile(r"[\w.:]+")
-"""A function; a package has other characters, too."""
+"""The name of a function; a package contains other characters, too."""
 
 
 def _queue(list_key: str | None) -> str | None:
-    """Return a name that a queue can have: django-q's may have colons."""
+    """Return a valid queue name: django-q's names may contain colons."""
     return list_key and re.sub("[,:{}*]", "_", list_key)
 
 
 def get_broker(list_key: str | None = None) -> Broker:
-    """Return the broker of a queue, by default of the one that `async_task` puts calls into."""
+    """Return the broker of a queue, by default the queue that `async_task` uses."""
     return Broker(list_key)

@@ -1,4 +1,4 @@
-"""django-q's broker by its usual path: here one class serves all stores."""
+"""django-q's broker under its usual path: here one class serves all stores."""
 
 from mainspring.django_q.brokers import Broker as Mongo
 

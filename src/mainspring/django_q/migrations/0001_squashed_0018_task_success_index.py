@@ -1,4 +1,4 @@
-"""The tables of django-q2 as its migrations up to 0018 leave them. A database that has those applies none of this."""
+"""The tables of django-q2 after its migration 0018. A database that has applied those migrations skips this one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ TYPES = [
 
 
 def text(size: int, **options: Any) -> models.CharField:
-    """Return a field of some text that may be missing."""
+    """Return a nullable text field."""
     return models.CharField(max_length=size, null=True, **options)
 
 
 def key() -> models.AutoField:
-    """Return the field of a numbered row."""
+    """Return an automatic integer key."""
     return models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")
 
 
@@ -77,7 +77,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(editable=False, max_length=100)),
                 ("func", models.CharField(max_length=256)),
                 ("hook", text(256)),
-                # Pickles, as text: nothing of mainspring unpickles them.
+                # Pickles as text: mainspring never unpickles them.
                 ("args", models.TextField(editable=False, null=True)),
                 ("kwargs", models.TextField(editable=False, null=True)),
                 ("result", models.TextField(editable=False, null=True)),

@@ -1,4 +1,4 @@
-"""django-q2's last migration, which changes help texts only: it has a name here so that others can depend on it."""
+"""django-q2's last migration, which changes only help texts. It exists here so that others can depend on its name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From django-q2 to mainspring: its schedules stay where they are, and the store's tables are made.
+"""Migrate from django-q2 to mainspring: keep its schedules, and make the store's tables.
 
-The tables of finished and queued tasks are dropped if they are empty, as in a new database. Otherwise they stay for
+Empty tables of finished and queued tasks are dropped, as in a new database. Other tables stay for
 `manage.py mainspring_import_django_q`.
 """
 
@@ -19,7 +19,7 @@ ours: Any = import_module("mainspring.django.migrations.0001_initial")
 
 
 def under_label(operation: Any) -> Any:
-    """Return an operation of ours for the label of django-q."""
+    """Return one of our operations, moved to django-q's label."""
     made = copy(operation)
     if made.bases == ("mainspring.run",):
         made.bases = ("django_q.run",)
@@ -27,7 +27,7 @@ def under_label(operation: Any) -> Any:
 
 
 def drop_empty_tables(apps: Any, schema_editor: Any) -> None:
-    """Drop the tables of tasks that hold nothing to import."""
+    """Drop the task tables if there is nothing in them to import."""
     for name in ("Task", "OrmQ"):
         model = apps.get_model("django_q", name)
         alias = schema_editor.connection.alias
@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
 
     dependencies: ClassVar = [("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more")]
     operations: ClassVar = [
-        # Not atomic by itself: MariaDB cannot roll back a dropped table.
+        # Not atomic: MariaDB cannot roll back a dropped table.
         migrations.RunPython(drop_empty_tables, migrations.RunPython.noop, atomic=False),
         migrations.SeparateDatabaseAndState([], [migrations.DeleteModel(name) for name in GONE]),
         migrations.SeparateDatabaseAndState(

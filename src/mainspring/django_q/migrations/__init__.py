@@ -1,1 +1,1 @@
-"""django-q2's migrations as one, and the step from its tables to ours."""
+"""django-q2's migrations, squashed, and the step from its tables to ours."""

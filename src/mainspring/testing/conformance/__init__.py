@@ -1,13 +1,13 @@
-"""The conformance suite: what every store must do, as test methods that use nothing but the store contract.
+"""The conformance suite: every rule of the store contract, as test methods that use nothing but the contract.
 
-A store passes it in three lines of a test module, given pytest:
+With pytest, a store runs it from three lines of a test module:
 
     class TestMyStore(ContractConformance, NoHistoryConformance):
         @pytest.fixture
         def store(self) -> Iterator[JobStore]:
-            ...  # yield an empty store whose shift_clock works, then remove what it holds
+            ...  # yield an empty store whose shift_clock works, then remove its contents
 
-A store that keeps history inherits `StoreConformance` instead: the contract, and what `acts` and `tallies` must do.
+A store that keeps history inherits `StoreConformance` instead: it adds the rules of `acts` and `tallies`.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ class ContractConformance(
     EndConformance,
     ConcurrencyConformance,
 ):
-    """The methods that every store has; give it a fixture named `store`."""
+    """Tests of the methods that every store has. Provide a fixture named `store`."""
 
 
 class HistoryConformance(ActConformance, TallyConformance):
-    """What a store must do that overrides `acts` and `tallies`."""
+    """Tests for a store that overrides `acts` and `tallies`."""
 
     def test_the_store_says_that_it_keeps_history(self, store: JobStore) -> None:
         assert store.keeps_history
 
 
 class StoreConformance(ContractConformance, HistoryConformance):
-    """Everything, for a store that keeps history; give it a fixture named `store`."""
+    """All tests, for a store that keeps history. Provide a fixture named `store`."""

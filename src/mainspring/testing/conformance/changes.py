@@ -1,6 +1,6 @@
-"""Changes that people make to a run: change it while it waits, drop it because it was refused, send it back.
+"""Changes that people make to a run: change a waiting run, drop a refused one, send one back.
 
-A change gives a run another queue, another time or another priority, unless it is claimed meanwhile.
+A change gives a run another queue, time or priority, unless a node claims the run first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mainspring.triggers.interval import IntervalTrigger
 
 
 class ChangeConformance:
-    """How a waiting run is changed."""
+    """Tests of changes to a waiting run."""
 
     def test_a_moved_run_is_claimed_from_its_new_queue_only(self, store: JobStore) -> None:
         run = add_run(store, unique="key", group="g")
@@ -92,7 +92,7 @@ class ChangeConformance:
         [held] = claim(store)
         assert settle(store, change(read, queue="other")) is False
         assert settle(store, give_back(store, held))
-        assert settle(store, change(read, queue="other")) is False  # it is not the record that was read
+        assert settle(store, change(read, queue="other")) is False  # the stored record has changed since
         assert settle(store, change(current(store, read), queue="other"))
         assert [one.id for one in claim(store, "other")] == [read.id]
 
@@ -128,7 +128,7 @@ class ChangeConformance:
 
 @in_one_shard
 class SendBackConformance:
-    """Changes that people make to runs that come after others, and what follows from a refusal."""
+    """Tests of people's changes to runs that come after others, and of the effects of a refusal."""
 
     # -- changed -----------------------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class SendBackConformance:
 
 
 def _refused_pair(store: JobStore) -> tuple[Run, Run, Run]:
-    """Make a run that failed, one that it has refused, and one behind that."""
+    """Make a run that failed, a run that it refused, and a run behind that one."""
     first = start(store)
     run = add_after(store, first)
     last = add_after(store, run)
@@ -373,7 +373,7 @@ def _refused_pair(store: JobStore) -> tuple[Run, Run, Run]:
 
 
 def _dropped_chain(store: JobStore) -> tuple[Run, Run, Run]:
-    """Make a run that failed, and two behind it that were dropped."""
+    """Make a run that failed, and two dropped runs behind it."""
     first, run, last = _refused_pair(store)
     assert store.settle([drop(store, run), drop(store, last, run.id)]) == [True, True]
     return first, run, last

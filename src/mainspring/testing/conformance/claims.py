@@ -1,4 +1,4 @@
-"""Waiting runs: added, found by their unique key, claimed in order, held by a token."""
+"""Waiting runs: a store adds them, finds them by unique key, and lets nodes claim them in order, under a token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = RunQuery()
 
 
 class ClaimConformance:
-    """How runs wait, and who gets them."""
+    """Tests of waiting runs and of the nodes that claim them."""
 
     # -- add ---------------------------------------------------------------------------------------------------
 
@@ -393,5 +393,5 @@ class ClaimConformance:
 
 
 def _taken(store: JobStore, key: str) -> str | None:
-    """Return the run that holds a key."""
+    """Return the id of the run that holds a key, or None."""
     return store.add_runs([make_run(store, unique=key)])[0]

@@ -1,4 +1,4 @@
-"""Several threads at once: whatever they do, each run and each fire happens once."""
+"""Concurrent threads: each run and each fire happens once, whatever the threads do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ THREADS = 8
 
 
 class ConcurrencyConformance:
-    """The promises that hold when many act at the same moment."""
+    """Tests of promises that hold while many threads act at the same moment."""
 
     def test_each_run_is_claimed_by_one_node(self, store: JobStore) -> None:
         runs = [make_run(store) for _ in range(200)]
@@ -62,7 +62,7 @@ class ConcurrencyConformance:
 
         def schedule(index: int) -> list[str]:
             fired: list[str] = []
-            # Hidden for no time at all, so that the schedulers really meet.
+            # Hide the job for no time at all, so that the schedulers really collide.
             while page := store.due(20, 0).jobs:
                 now = store.beat()
                 steps = [firing(due, plan(due, now), Place("default"), now) for due in page]

@@ -1,4 +1,4 @@
-"""Counts that a fire depends on: a job's unfinished runs, and its fires missed in a row."""
+"""Counts that a fire depends on: a job's unfinished runs, and its consecutive missed fires."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mainspring.testing.conformance.helpers import (
 
 
 class CountConformance:
-    """The counts that a store keeps for each job."""
+    """Tests of the counts that a store keeps for each job."""
 
     # -- unfinished runs ---------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class CountConformance:
         assert plan(waiting, store.beat()).waits
         [run] = claim(store)
         assert settle(store, succeed(store, run))
-        again = due_one(store)  # nobody has written the job
+        again = due_one(store)  # nobody has written the job since
         assert (again.version, again.at, again.unfinished) == (waiting.version, waiting.at, 0)
         waiting.unfinished = 0  # two schedulers see that the run has ended
         assert [len(fire(store, each) or ()) for each in (waiting, again)] == [1, 0]
@@ -259,7 +259,7 @@ class CountConformance:
 
 
 def _fired(store: JobStore, retries: int = 0, **fields: Any) -> Job:
-    """Add a job and fire it once; it stays due."""
+    """Add a job and fire it once; leave it due."""
     job = add_job(store, policy=Policy(retries=retries), **fields)
     once = step(store, job, next_in=-5, runs=(fired_run(store, job, policy=job.policy),))
     assert store.fire([once], LEASE) == [(once.runs[0].id,)]
@@ -267,7 +267,7 @@ def _fired(store: JobStore, retries: int = 0, **fields: Any) -> Job:
 
 
 def _count(store: JobStore) -> int:
-    """Return the number of unfinished runs that a scheduler is given with the job."""
+    """Return the number of unfinished runs that a scheduler receives with the job."""
     job = stored(store)
     job.at = store.beat() - SECOND
     store.update_job(job)

@@ -1,4 +1,4 @@
-"""Conformance: the end of a run wakes its waiters, and they find it even if the store does not report it."""
+"""The end of a run wakes its waiters; they find it even if the store does not report it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class EndConformance:
-    """Listening for ends, the second topic of `wait`."""
+    """Tests of ends, the second topic of `wait`."""
 
     @pytest.mark.parametrize("runs", [True, False], ids=["that ran", "that waited"])
     def test_a_waiter_is_woken_by_the_end_of_a_run(self, store: JobStore, runs: bool) -> None:
@@ -68,7 +68,7 @@ class EndConformance:
 
 
 class _Watched:
-    """A store that notes which records are read, and may tell nobody of ends."""
+    """A store that records which runs are read, and can keep ends to itself."""
 
     def __init__(self, store: JobStore, *, tells: bool = True) -> None:
         self._store, self._tells = store, tells
@@ -87,7 +87,7 @@ class _Watched:
 
 
 def _begin_to_wait(store: Any, run: Run) -> tuple[Waiter, Thread]:
-    """Wait for a run in a thread; return when it waits."""
+    """Wait for a run in a thread; return once that thread waits."""
     waiter = Waiter([run.id], _PATIENCE_SECONDS)
     thread = Thread(target=lambda: hub.wait(lambda: store, waiter), daemon=True)
     thread.start()
@@ -98,7 +98,7 @@ def _begin_to_wait(store: Any, run: Run) -> tuple[Waiter, Thread]:
 
 
 def _quiet(store: JobStore) -> int:
-    """Listen until the store reports nothing more; return the cursor."""
+    """Listen until the store has nothing more to report; return the cursor."""
     cursor = store.wait(0, 0.05, ENDS)
     while (later := store.wait(cursor, 0.05, ENDS)) != cursor:
         cursor = later

@@ -1,4 +1,4 @@
-"""Firing: due jobs are handed out, and each fires once, in one step."""
+"""Firing: a store hands out due jobs, and each fires once, in one step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = RunQuery()
 
 
 class FiringConformance:
-    """How a store hands out due jobs, and how they fire: all of the step or nothing."""
+    """Tests that a store hands out due jobs, and fires each completely or not at all."""
 
     def test_due_jobs_are_handed_out_earliest_first(self, store: JobStore) -> None:
         for name, due_in in (("second", -20), ("future", 500), ("third", -10), ("first", -30), ("paused", None)):

@@ -1,4 +1,4 @@
-"""Gates: a gate limits how many of its runs run at once; a run without a slot is parked until another stops running."""
+"""Gates: a gate limits its concurrent runs; a run without a slot is parked until another stops running."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ THREADS = 8
 
 @in_one_shard
 class GateConformance:
-    """Slots of a gate: taken by the claim, free when a run stops running."""
+    """Tests of a gate's slots: a claim takes one, and a run frees it when it stops running."""
 
     # -- parked ------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class GateConformance:
         dead = [_gated(store, gate, queue="dead", priority=9) for _ in range(3)]
         runs = [_gated(store, gate) for _ in range(3)]
         [holder] = claim(store)
-        assert claim(store, "dead") == []  # the last time that somebody serves it
+        assert claim(store, "dead") == []  # the last time that a node serves this queue
         for _ in range(2):
             settle(store, succeed(store, holder))
             [holder] = claim(store)
@@ -406,12 +406,12 @@ class GateConformance:
 
 
 def _gated(store: JobStore, gate: str, number: int = 1, **fields: Any) -> Run:
-    """Store a run of a gate that has this many slots."""
+    """Store a run of a gate with this many slots."""
     return add_run(store, gate=gate, gate_spec=Limit(number).to_text(), **fields)
 
 
 def _parked(store: JobStore, **fields: Any) -> tuple[Run, Run]:
-    """Make a run that has the only slot of a gate, and one that is parked behind it."""
+    """Make a run that holds the only slot of a gate, and a run parked behind it."""
     gate = new_id("gate")
     _gated(store, gate, **fields)
     [holder] = claim(store)

@@ -1,4 +1,4 @@
-"""Build the jobs, runs and outcomes of the suite. Times are relative to the store's clock, which tests move."""
+"""Builders of the suite's jobs, runs and outcomes. Times are relative to the store's clock, which tests move."""
 
 from __future__ import annotations
 
@@ -88,36 +88,36 @@ T = TypeVar("T")
 
 NODE: Final = "node-1"
 LEASE: Final = 60.0
-"""Seconds: long enough for a slow server never to reach it, since only `shift_clock` lets it pass."""
+"""Lease of the claims, in seconds: a slow server never reaches its end, since only `shift_clock` moves the time."""
 
 _numbers = count(1)
 _tags = [""]
-"""The prefix of new ids; the last one counts."""
+"""The prefixes of new ids; the last one is in use."""
 
 
 def work(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: what the suite's jobs and runs name."""
+    """Do nothing: the suite's jobs and runs refer to this function."""
 
 
 def other_work(*args: Any, **kwargs: Any) -> None:
-    """Do nothing, under another name."""
+    """Do nothing: the function for a second reference."""
 
 
 CALL: Final = Call(work, name="work")
 
 
 def reference(func: Callable[..., Any] | str) -> str:
-    """Return the name of a callable, however the store gives it back."""
+    """Return a callable's reference, whether the store returns the callable or its name."""
     return func if isinstance(func, str) else obj_to_ref(func)
 
 
 def new_id(word: str = "run") -> str:
-    """Make an id that no other test has."""
+    """Make an id that no other test uses."""
     return f"{_tags[-1]}{word}-{next(_numbers)}"
 
 
 def in_one_shard(conformance: type[T]) -> type[T]:
-    """Let the new ids in all tests of a class begin with one tag: edges lead from run to run within a shard."""
+    """Begin the new ids of all tests of a class with one tag: an edge cannot leave its shard."""
 
     def pinned(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -137,7 +137,7 @@ def in_one_shard(conformance: type[T]) -> type[T]:
 
 
 def new_token() -> str:
-    """Make a token that no other claim has."""
+    """Make a token that no other claim uses."""
     return new_id("token")
 
 
@@ -154,7 +154,7 @@ def make_job(
     call: Call = CALL,
     **fields: Any,
 ) -> Job:
-    """Make a job that is due `due_in` seconds from now (None: paused) and then every so often."""
+    """Make a job that is due `due_in` seconds from now (None: paused) and then at a regular interval."""
     at = None if due_in is None else store.beat() + int(due_in * SECOND)
     start = from_us(store.beat() if at is None else at)
     trigger = IntervalTrigger(seconds=every, start_date=start, timezone=zone)
@@ -169,14 +169,14 @@ def add_job(store: JobStore, id: str = "job", **fields: Any) -> Job:
 
 
 def stored(store: JobStore, id: str = "job") -> Job:
-    """Return a job that must be there."""
+    """Return a stored job, which must exist."""
     job = store.lookup_job(id)
     assert job is not None, f"job {id!r} is not in the store"
     return job
 
 
 def due_one(store: JobStore, id: str = "job") -> DueJob:
-    """Return a job that must be due, without hiding it."""
+    """Return a job, which must be due, without hiding it."""
     found = [due for due in store.due(1000, 0).jobs if due.job.id == id]
     assert len(found) == 1, f"job {id!r} is handed out {len(found)} times"
     return found[0]
@@ -189,13 +189,13 @@ def fire(store: JobStore, due: DueJob, place: Place | None = None) -> tuple[str,
 
 
 def step(store: JobStore, job: Job, *, next_in: float | None = 50.0, **fields: Any) -> Firing:
-    """Make the step that fires a job at the version it was read with, due again `next_in` seconds from now."""
+    """Make the step that fires a job, in the version that was read; it is due again `next_in` seconds from now."""
     at = None if next_in is None else store.beat() + int(next_in * SECOND)
     return Firing(job_id=job.id, version=job.version, next_at=at, next_nominal=at, **fields)
 
 
 def fired_run(store: JobStore, job: Job, **fields: Any) -> Run:
-    """Make the run of a job's present fire."""
+    """Make the run of a job's current fire."""
     name = f"{job.id}@{job.incarnation}@{job.at}"
     return make_run(store, name, **{"job_id": job.id, "fire_time": job.at, **fields})
 
@@ -211,7 +211,7 @@ def chained_fires(store: JobStore, job: Job, number: int) -> tuple[Run, ...]:
 
 
 def unfinished(store: JobStore, job: Job) -> int:
-    """Count a job's unfinished runs by looking at all of them."""
+    """Count a job's unfinished runs by reading all its runs."""
     runs = store.find_runs(RunQuery(status=UNFINISHED, job_id=job.id), limit=10_000)
     return sum(run.counted and run.id.startswith(f"{job.id}@{job.incarnation}@") for run in runs)
 
@@ -234,26 +234,26 @@ def add_run(store: JobStore, id: str | None = None, **fields: Any) -> Run:
 
 
 def behind(*runs: Run, on: str | int = "success") -> tuple[After, ...]:
-    """Make the predecessors of a run; `on` is a word of `ON` or a mask."""
+    """Make the predecessors of a run; `on` is a name in `ON` or a mask."""
     return tuple(After(run.id, ON[on] if isinstance(on, str) else on) for run in runs)
 
 
 def add_after(store: JobStore, *runs: Run, on: str | int = "success", **fields: Any) -> Run:
-    """Store a run that comes after others, in the queue `next`; return it as it is then."""
+    """Store a run that comes after others, in the queue `next`; return it as stored."""
     return current(store, add_run(store, **{"queue": "next", "after": behind(*runs, on=on), **fields}))
 
 
 def claim(
     store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
 ) -> list[Run]:
-    """Claim what is due in the queues, `default` if none is named."""
+    """Claim the due runs of the queues, by default of `default`."""
     return look(store, *queues, limit=limit, token=token, node=node, lease=lease).runs
 
 
 def look(
     store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
 ) -> ClaimedRuns:
-    """Claim what is due in the queues, and return all that the store answers."""
+    """Claim the due runs of the queues, and return the store's full answer."""
     return store.claim([(queues or ("default",), limit)], node=node, token=token or new_token(), lease=lease)
 
 
@@ -266,12 +266,12 @@ def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:
 
 
 def lapsed(store: JobStore, limit: int = 10) -> list[Run]:
-    """Return running runs whose lease is over."""
+    """Return running runs whose lease has expired."""
     return store.find_runs(RunQuery(lapsed=True), limit=limit)
 
 
 def moved(run: Run, queue: str) -> Run:
-    """Return a run as somebody moves it to another queue, for which its call is signed anew."""
+    """Return a run after a move to another queue, with its call signed again for that queue."""
     call = msgspec.structs.replace(run.call, frame=None)
     return msgspec.structs.replace(run, queue=queue, moved=True, call=call)
 
@@ -287,7 +287,7 @@ def resume(store: JobStore, queue: str) -> None:
 
 
 def keep(store: Any, number: int) -> None:
-    """Have the store that has the runs keep this many finished ones."""
+    """Make the store that holds the runs keep this many finished ones."""
     holder = getattr(store, "runs", store)
     if not hasattr(holder, "keep_runs"):
         pytest.skip("this store has no attribute keep_runs that says how many finished runs it keeps")
@@ -295,7 +295,7 @@ def keep(store: Any, number: int) -> None:
 
 
 def current(store: JobStore, run: Run) -> Run:
-    """Return a run that must be there, as it is now."""
+    """Return the current record of a run, which must exist."""
     found = store.get_runs([run.id])[0]
     assert found is not None, f"run {run.id!r} is not in the store"
     return found
@@ -332,12 +332,12 @@ def miss(store: JobStore, run: Run) -> Outcome:
 
 
 def give_back(store: JobStore, run: Run) -> Outcome:
-    """Make the outcome of a run that its node will not start."""
+    """Make the outcome of a run that its node gives back unstarted."""
     return conclude(Report(run, Result.UNSTARTED), store.beat(), 0.5)
 
 
 def break_(store: JobStore, run: Run) -> Outcome:
-    """Make the outcome of a run whose record cannot be executed by anybody."""
+    """Make the outcome of a run whose record no node can execute."""
     broken = msgspec.structs.replace(
         run, status=Status.BROKEN, reason="unreadable", finished_at=store.beat(), lease_until=None, unique=None
     )
@@ -345,13 +345,13 @@ def break_(store: JobStore, run: Run) -> Outcome:
 
 
 def drop(store: JobStore, run: Run, by: str | None = None) -> Outcome:
-    """Make the outcome that cancels a run because another refused it: the one in its record, or `by`."""
+    """Make the outcome that cancels a run because another refused it: `by`, or the one in its record."""
     ended = cancel(run, store.beat()).run
     return Outcome(msgspec.structs.replace(ended, refused=by or run.refused), Condition.REFUSED)
 
 
 def send_back(store: JobStore, run: Run) -> Outcome:
-    """Make the outcome by which a person sends a run back behind its predecessors: it ended, or was just refused."""
+    """Make the outcome by which a person sends an ended or refused run back behind its predecessors."""
     if run.status in WAITING:
         return Outcome(msgspec.structs.replace(run, status=Status.BLOCKED, refused=None), Condition.WAITING)
     again = retry(run, store.beat()).run
@@ -359,7 +359,7 @@ def send_back(store: JobStore, run: Run) -> Outcome:
 
 
 def cancel_all(store: JobStore, queue: str = "default") -> int:
-    """Cancel the runs that wait in a queue; return how many."""
+    """Cancel the waiting runs of a queue; return their number."""
     waiting = store.find_runs(RunQuery(status=(Status.PENDING,), queue=queue), limit=10_000)
     return sum(store.settle([cancel(run, store.beat()) for run in waiting]))
 
@@ -370,7 +370,7 @@ def beat(run: Run, **reports: Any) -> Beat:
 
 
 def plain(run: Run) -> dict[str, Any]:
-    """Return all of a run's fields, the callable by name, to compare what was written with what is read."""
+    """Return all fields of a run, with its callable by name, to compare a written record with a read one."""
     fields = msgspec.structs.asdict(run)
     call = fields.pop("call")
     return {**fields, "func": reference(call.func), "args": call.args, "kwargs": dict(call.kwargs), "name": call.name}
@@ -380,7 +380,7 @@ def plain(run: Run) -> dict[str, Any]:
 
 
 def together(number: int, act: Callable[[int], T]) -> list[T]:
-    """Call `act(0)`, `act(1)`, ... in as many threads, begun at the same moment."""
+    """Call `act(0)`, `act(1)`, ... in `number` threads that start at the same moment."""
     barrier = Barrier(number)
 
     def begin(index: int) -> T:

@@ -33,12 +33,12 @@ FIRST: Final = to_us(datetime.min.replace(tzinfo=UTC))
 LAST: Final = to_us(datetime.max.replace(tzinfo=UTC))
 PAST: Final = (FIRST, -(10**17) // 3, -(2**53) - 1, -SECOND - 1, -1, 0, 1, 999_999_999_999_999)
 FUTURE: Final = (2**53 + 1, 10**16 - 1, 10**17 - 1, 10**17, to_us(datetime(9999, 1, 1, tzinfo=UTC)) + 1, LAST)
-"""Powers where numbers get longer, or too long for a double."""
+"""Values where numbers get longer, or too long for a double."""
 ALL_TIMES: Final = (*PAST, *FUTURE)
 
 
 class InstantConformance:
-    """A store keeps times exactly, however far away they are."""
+    """Tests that a store keeps times exactly, however distant."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

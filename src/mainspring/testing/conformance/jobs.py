@@ -1,4 +1,4 @@
-"""Jobs: added, read, changed, removed, set aside."""
+"""Jobs: a store adds, reads, changes, removes them, and sets them aside."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ ODD_IDS = (
     "a\nb",
     "日本",
 )
-"""Ids that a careless key, collation or quoting would take for one another."""
+"""Ids that a careless key, collation or quoting would confuse."""
 
 
 class JobConformance:
-    """How a store keeps jobs."""
+    """Tests of how a store keeps jobs."""
 
     # -- add and look up ---------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class JobConformance:
         assert (stored(store).max_instances, stored(store).version) == (2, mine.version)
 
     def test_an_update_by_a_job_made_anew_replaces_the_stored_one(self, store: JobStore) -> None:
-        """As a store of APScheduler does, whatever has happened to the job meanwhile."""
+        """Do as APScheduler's stores do, whatever has happened to the job in the meantime."""
         first = add_job(store, misfire_grace_time=1)
         store.update_job(stored(store))
         anew = make_job(store, misfire_grace_time=7)

@@ -1,4 +1,4 @@
-"""Tests of lanes: a claim with several wants, and what holds for a queue over all its lanes."""
+"""Lanes: the runs of a queue that need the same executor. One claim may ask for several lanes of a queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EACH: tuple[Want, ...] = (((THREADS,), 9), ((ASYNC,), 9), ((PROCESS,), 9))
 
 
 class LaneConformance:
-    """The runs of a queue wait in lanes, by the executor that they need; people see one queue."""
+    """Tests of lanes. The runs of a queue wait in one lane per executor; people see one queue."""
 
     def test_each_want_takes_the_runs_of_its_lanes_only(self, store: JobStore) -> None:
         runs = {lane: _waiting(store, lane) for lane in EXECUTORS}
@@ -153,7 +153,7 @@ class LaneConformance:
 
 @in_one_shard
 class LaneGateConformance:
-    """Gates hold over all lanes; each lane that waits for one gets its turn."""
+    """Tests that a gate holds over all lanes, and that each lane waiting at it gets its turn."""
 
     def test_each_lane_that_waits_for_a_gate_gets_one(self, store: JobStore) -> None:
         gate = new_id("gate")
@@ -164,7 +164,7 @@ class LaneGateConformance:
             _waiting(store, lane, **fields)
         assert _look(store, *EACH).runs == []
         settle(store, succeed(store, holder))
-        # One of each lane may try again, so the lane that nobody serves keeps no other out.
+        # One run of each lane may try again, so a lane that no node serves does not block the others.
         [holder] = claim(store, ASYNC)
         assert claim(store, ASYNC) == []
         settle(store, succeed(store, holder))

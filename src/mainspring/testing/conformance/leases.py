@@ -1,4 +1,4 @@
-"""Leases: renewed by their holder, lost to the janitor, marked to be stopped."""
+"""Leases: the holder renews them, the janitor takes expired ones, and people mark runs to stop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from mainspring.testing.conformance.helpers import (
 
 
 class LeaseConformance:
-    """How long a claim holds, and what its holder can say."""
+    """Tests of how long a claim holds, and what its holder can report."""
 
     # -- since when it runs ------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class LeaseConformance:
         store.shift_clock(LEASE + 1)
         read = next(late for late in lapsed(store) if late.id == fired.id)
         assert store.cancel([run.id, fired.id]) == [True, True]
-        assert settle(store, recover(read, store.beat())) is False  # it was read before it was marked
+        assert settle(store, recover(read, store.beat())) is False  # the record was read before it was marked
         outcomes = [recover(late, store.beat()) for late in lapsed(store)]
         assert store.settle(outcomes) == [True, True]
         assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]

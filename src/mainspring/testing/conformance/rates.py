@@ -1,4 +1,4 @@
-"""Rates of gates, limits of queues, and keys that are given up at the claim."""
+"""Rates of gates, limits of queues, and unique keys that a run releases at its claim."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAIL = f"{QUEUE_GATE}mail"
 
 
 class QueueLimitConformance:
-    """The limit of a queue; its runs may be in any shard."""
+    """Tests of a queue's limit; its runs may be in any shard."""
 
     def test_a_queue_at_its_limit_gives_nothing_until_one_of_its_runs_stops(self, store: JobStore) -> None:
         store.set_gate(MAIL, 12)
@@ -62,11 +62,11 @@ class QueueLimitConformance:
         assert claim(store, "mail", "default", limit=60) == []
 
     def test_the_limit_of_a_queue_is_raised_lowered_and_lifted(self, store: JobStore) -> None:
-        # So many that each shard has its part, however the ids spread.
+        # Enough runs for each shard to get its part, however the ids spread.
         store.add_runs([make_run(store, queue="mail") for _ in range(200)])
         first = claim(store, "mail")
         store.add_runs([make_run(store, queue="mail") for _ in range(300)])
-        store.set_gate(MAIL, 12)  # set while more are running
+        store.set_gate(MAIL, 12)  # set while more runs than that are running
         assert claim(store, "mail") == []
         assert store.settle([succeed(store, run) for run in first]) == [True] * 200
         assert len(claim(store, "mail")) == 12
@@ -98,7 +98,7 @@ class QueueLimitConformance:
 
 @in_one_shard
 class RateConformance:
-    """How far apart the runs of a gate start, by the store's clock."""
+    """Tests of the time between starts at a gate, by the store's clock."""
 
     def test_runs_that_come_too_early_get_places_in_a_line_and_start_there(self, store: JobStore) -> None:
         runs = _rated(store, 4, Limit(None, 100 * SECOND))
@@ -150,11 +150,11 @@ class RateConformance:
         _rated(store, 4, Limit(1, 100 * SECOND))
         [first] = claim(store)
         store.shift_clock(101)
-        assert claim(store, lease=LEASE) == []  # the rate would allow it
+        assert claim(store, lease=LEASE) == []  # the rate alone would allow it
         settle(store, succeed(store, first))
         [second] = claim(store)
         settle(store, succeed(store, second))
-        assert claim(store) == []  # the number would allow it
+        assert claim(store) == []  # the number alone would allow it
         store.shift_clock(101)
         assert len(claim(store)) == 1
 
@@ -174,6 +174,6 @@ class RateConformance:
 
 
 def _rated(store: JobStore, number: int, limit: Limit, gate: str | None = None) -> list[Run]:
-    """Store runs of one gate that has a rate."""
+    """Store runs of one gate with a rate."""
     gate = gate or new_id("gate")
     return [add_run(store, gate=gate, gate_spec=limit.to_text()) for _ in range(number)]

@@ -1,4 +1,4 @@
-"""Finding and forgetting runs, queues, nodes, counters, waking, time."""
+"""Service verbs: find and forget runs; queues, nodes, counters, waking, time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = RunQuery()
 
 
 class ServiceConformance:
-    """The service verbs of a store, for people, janitors and loops."""
+    """Tests of a store's service verbs, for people, janitors and loops."""
 
     # -- find and count ----------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class ServiceConformance:
         behind, far, further = (store.made_behind(*each) for each in ((None, 3), (newest, 3), (None, 9)))
         if behind is None:
             assert far is None, "this store finds all by an index"
-        elif len(store.generations()) == 1:  # several parts divide the number among them
+        elif len(store.generations()) == 1:  # several parts share the number
             assert (behind, far, further) == (now - 40, now - 40, None)
         assert {run.id for run in store.find_runs(RunQuery(since=now - 30))} >= {"run-6", "run-7", "run-8"}
         assert [run.id for run in store.find_runs(RunQuery(queue="rare", since=now - 80))] == ["run-1"]
@@ -354,7 +354,7 @@ class ServiceConformance:
         run, other = start(store), start(store)
         add_run(store, queue="idle")
         pause(store, "idle")
-        store.due(10, 0)  # what a loop looks at before it sleeps
+        store.due(10, 0)  # a loop checks this before it sleeps
         cursor = store.wait(0, 0)
         job.at = paused.at = store.beat() + 5 * SECOND
         follower = make_run(store, queue="other")
@@ -373,7 +373,7 @@ class ServiceConformance:
         }
         known = store.cursor()
         changes[change]()
-        assert known is None or store.cursor() != known  # what this process has done, it knows at once
+        assert known is None or store.cursor() != known  # a process knows its own changes at once
         assert (heard := store.wait(cursor, 30)) != cursor
         if store.tells_topics and change in ("add job", "replace job", "earlier", "resume job", "restore"):
             assert (heard - cursor) % RUNS_STEP != 0
@@ -405,7 +405,7 @@ class ServiceConformance:
 
 
 def _quiet(store: JobStore) -> int:
-    """Return the cursor once nothing of what came before is told any more."""
+    """Return the cursor once the store reports no earlier event any more."""
     cursor = store.wait(0, 0.05)
     while (later := store.wait(cursor, 0.05)) != cursor:
         cursor = later

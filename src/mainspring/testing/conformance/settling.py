@@ -1,4 +1,4 @@
-"""Settling: a run's next record is written if its condition holds, with what follows from it, or not at all."""
+"""Settling: a store writes a run's next record, with all that follows from it, if its condition holds, else nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ STATES = (
 
 
 class SettleConformance:
-    """How a run changes."""
+    """Tests of how a run changes."""
 
     # -- conditions --------------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class SettleConformance:
 
 
 def _run_that_is(store: JobStore, state: str) -> Run:
-    """Bring a run into a state and return it as it is then."""
+    """Bring a run into a state, and return it as stored."""
     if state == "pending":
         return add_run(store)
     if state in ("blocked", "refused"):

@@ -1,4 +1,4 @@
-"""Broken: records that were set aside, by reason, what each reason means, and the way back."""
+"""Broken: the records that were set aside, by reason; each reason's meaning, and the way back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.jobstores.base import BrokenJob
 __all__ = ["PAGE"]
 
 MOST_SHOWN: Final = 50
-"""Records that are shown of one reason."""
+"""The most records to show for one reason."""
 
 
 class BrokenRecord(NamedTuple):
@@ -28,7 +28,7 @@ class BrokenRecord(NamedTuple):
 
 
 class ReasonGroup(NamedTuple):
-    """The records with one reason: the word for it, what to do, and the records."""
+    """The records with one reason: its name, the advice, and the records."""
 
     word: str
     remedy: str
@@ -68,7 +68,7 @@ def _one(view: View) -> BrokenRecord:
 
 
 def ask_restore(view: View) -> Question:
-    """Ask before a record is put back."""
+    """Ask before putting a record back."""
     record = _one(view)
     text = "It is put back as it was. If its cause is still there, it is set aside again."
     return Question(f"Restore the {record.kind} {record.id[:60]}?", text, "Restore it")
@@ -88,7 +88,7 @@ def restore(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_restore_group(view: View) -> Question:
-    """Ask before all records with one reason are put back."""
+    """Ask before putting back all records with one reason."""
     word = view.params["word"]
     number = sum(_word(record.reason) == word for record in _records(view))
     text = f"{several(number, 'record is', 'records are')} put back. What is still broken is set aside again."
@@ -108,7 +108,7 @@ def restore_group(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_discard(view: View) -> Question:
-    """Ask before a record is deleted for good."""
+    """Ask before deleting a record for good."""
     record = _one(view)
     text = f"The {record.kind} and its bytes are deleted. This cannot be undone."
     return Question(f"Discard the {record.kind}?", text, "Discard it", typed="discard", bad=True)

@@ -1,4 +1,4 @@
-"""The orders that people can give to a node: be quiet, go on, stop."""
+"""The orders that people can give to a node: quiet, resume, stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ACTIONS", "shown_name"]
 
 
 def shown_name(node: NodeInfo) -> str:
-    """Return the name of what follows orders together, as people read and type it: `host:pid`."""
+    """Return the name of the processes that follow orders together, for people to read and type: `host:pid`."""
     return node.cluster or f"{node.host}:{node.pid}"
 
 
@@ -27,7 +27,7 @@ def _meant(view: View) -> list[NodeInfo]:
 
 
 def _who(nodes: list[NodeInfo]) -> str:
-    """Return the subject of a sentence."""
+    """Return the nodes as the subject of a sentence."""
     if not nodes[0].cluster:
         return f"The process {nodes[0].pid} on {nodes[0].host}"
     return f"The sentinel {shown_name(nodes[0])} with its {several(len(nodes), 'process', 'processes')}"
@@ -48,35 +48,35 @@ def _ordered(view: View, node: NodeInfo, does: str, undo: str) -> Deed:
 
 
 def ask_quiet(view: View) -> Question:
-    """Ask before a node is made quiet."""
+    """Ask before making a node quiet."""
     nodes = _meant(view)
     text = f"{_who(nodes)} fires nothing and takes no more runs until it is resumed. {_goes_on(nodes)}."
     return Question(f"Make {shown_name(nodes[0])} quiet?", text, "Make it quiet", note=_heard(view))
 
 
 def quiet(view: View, form: Mapping[str, str]) -> Deed:
-    """Let a node take no more runs."""
+    """Order a node to take no more runs."""
     node = _meant(view)[0]
     view.app.quiet_node(node.id)
     return _ordered(view, node, "takes no more runs", "node.resume")
 
 
 def ask_resume(view: View) -> Question:
-    """Ask before a quiet node goes on."""
+    """Ask before resuming a quiet node."""
     nodes = _meant(view)
     text = f"{_who(nodes)} fires and takes runs again."
     return Question(f"Resume {shown_name(nodes[0])}?", text, "Resume it", note=_heard(view))
 
 
 def resume(view: View, form: Mapping[str, str]) -> Deed:
-    """Let a quiet node go on."""
+    """Order a quiet node to resume."""
     node = _meant(view)[0]
     view.app.resume_node(node.id)
     return _ordered(view, node, "goes on", "node.quiet")
 
 
 def ask_stop(view: View) -> Question:
-    """Ask before a node is stopped; its name has to be typed."""
+    """Ask before stopping a node; the visitor must type its name."""
     nodes = _meant(view)
     text = (
         f"{_who(nodes)} takes no more runs, gives back what has not started, and ends. {_goes_on(nodes)} as long as "
@@ -87,7 +87,7 @@ def ask_stop(view: View) -> Question:
 
 
 def stop(view: View, form: Mapping[str, str]) -> Deed:
-    """Let a node finish what it runs, and end."""
+    """Order a node to finish its running runs, and end."""
     nodes = _meant(view)
     view.app.stop_node(nodes[0].id)
     return Deed(f"{shown_name(nodes[0])} ends as soon as it hears of it and its runs have ended", go="/nodes")

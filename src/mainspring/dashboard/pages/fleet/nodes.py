@@ -1,4 +1,4 @@
-"""Nodes: who is silent, the hosts, their processes and what each of them executes."""
+"""Nodes: the silent ones, the hosts, their processes and their runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mainspring.jobstores.base import NodeInfo
 __all__ = ["NODE_PAGE", "PAGE"]
 
 RUNS_PER_NODE: Final = 3
-"""Runs that are shown of each process; its page shows all that it names."""
+"""The number of runs to show for each process; its page shows all that it names."""
 MOST_NODES_OPEN: Final = 60
-"""With more processes than this, hosts are folded."""
+"""The number of processes above which hosts are folded."""
 USUAL_SECONDS: Final = 30.0
 MOST_LOST: Final = 10
 
 
 class BusyRun(NamedTuple):
-    """A run that a process executes: how much of its time-out has passed, and where its p95 lies."""
+    """A run that a process executes: the used share of its time-out, and the position of its p95."""
 
     row: RunLine
     share: float
@@ -71,7 +71,7 @@ def _processes(view: View, nodes: Sequence[NodeInfo], most: int) -> list[Process
 
 
 def _usual(view: View) -> dict[str, float]:
-    """Return the time within which 95 of 100 runs of each task end."""
+    """Return the 95th percentile of the run time of each task."""
 
     def read() -> dict[str, float]:
         figures = view.app.task_figures() if view.keeps_history else []
@@ -157,7 +157,7 @@ def _groups(rows: Sequence[ProcessRow]) -> list[HostGroup]:
 
 
 def read(view: View) -> dict[str, Any]:
-    """Read the living nodes and what they execute."""
+    """Read the living nodes and their current runs."""
     nodes = sorted(view.nodes, key=lambda node: (node.host, node.pid))
     wanted = view.text("q", most=200).lower()
     shown = [node for node in nodes if wanted in f"{node.id} {' '.join(node.queues)}".lower()]
@@ -167,7 +167,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Say who is silent, or that all is well."""
+    """Report the silent nodes, else those with missing tasks or stuck threads; or say that all is well."""
     nodes: list[NodeInfo] = data["nodes"]
     odd = [node for node in nodes if node.state == "silent"] or [node for node in nodes if node.missing or node.stuck]
     codes = sorted({node.code for node in nodes if node.code})
@@ -181,13 +181,13 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List the nodes whose runs others had to take over in the last day."""
+    """List the nodes whose runs others took over in the last day."""
     found = view.cached("lost nodes", 5.0, view.app.lost_nodes)
     return {"lost": found[:MOST_LOST], "more_lost": max(0, len(found) - MOST_LOST)}
 
 
 def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
-    """Return why the first odd node stands as it does, with its name in front; if more are silent, how many."""
+    """Explain the first unusual node, with its name in front; if several are silent, give only their number."""
     node = odd[0]
     if node.state == "silent" and len(odd) > 1:
         silent = sum(each.state == "silent" for each in odd)

@@ -1,4 +1,4 @@
-"""System: the doctor's findings, the store, counters, settings and marks; and the audit, who did what and why."""
+"""System: the doctor's findings, the store, counters, settings and marks; and the audit of people's acts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["AUDIT_PAGE", "PAGE"]
 
 DOCTOR_SECONDS: Final = 15.0
 DOCTOR_PATIENCE_SECONDS: Final = 0.1
-"""Wait this long for the doctor, who looks at each job and at thousands of records; then show the page without."""
+"""The seconds to wait for the doctor, which reads each job and thousands of records; then show the page without it."""
 AUDIT_PAGE_ENTRIES: Final = 50
 MOST_FINDINGS: Final = 60
 _COUNTERS: Final = {
@@ -41,11 +41,11 @@ _KINDS: Final = ("", "run", "runs", "job", "queue", "node", "app")
 
 
 def findings(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Let the doctor look at the store, the nodes and the records."""
+    """Let the doctor examine the store, the nodes and the records."""
     found: Diagnosis | None = remembered_soon(
         view.app, "system.doctor", DOCTOR_SECONDS, lambda: diagnose(view.app), DOCTOR_PATIENCE_SECONDS
     )
-    if found is None:  # it looks at every job; an update brings what it finds
+    if found is None:  # the doctor reads every job; an update brings its findings later
         looking = "The doctor is looking: what it finds appears here by itself."
         return {"findings": [], "more": 0, "sentence": looking, "shape": "running", "level": ""}
     ordered = sorted(found.findings, key=lambda each: list(reversed(Mark)).index(each.mark))
@@ -70,7 +70,7 @@ def _first(number: int) -> str:
 
 
 def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Measure the store, and count what it has seen."""
+    """Measure the store, and read its counters."""
     app = view.app
     figures = view.cached("system.store", 10.0, app.store_figures)
     counters = {**view.cached("system.counters", 2.0, app.counters), "aside": len(view.summary.broken_jobs)}
@@ -90,7 +90,7 @@ def _bytes(number: int) -> str:
 
 
 def settings(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Show the settings of the app; keys and passwords are hidden."""
+    """Show the settings of the app, with keys and passwords hidden."""
     app = view.app
     pairs = [
         ("App", app.name),
@@ -109,7 +109,7 @@ def settings(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def acts(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Show what people did last."""
+    """Show people's latest acts."""
     return {"entries": _shown(view.app.audit(limit=8))}
 
 
@@ -132,7 +132,7 @@ def _words(value: Any) -> str:
 
 
 def ask_mark(view: View) -> Question:
-    """Ask what to mark."""
+    """Ask for the text of a mark."""
     text = "Charts show a line at this moment."
     return Question("Mark this moment?", text, "Mark it", template="fields/mark.html", fields={"text": ""})
 
@@ -157,7 +157,7 @@ PAGE = Page(
 
 
 def read_audit(view: View) -> dict[str, Any]:
-    """Read a page of the audit: all of it, or what was done to one thing."""
+    """Read a page of the audit: all of it, or the acts on one subject."""
     kind, target = view.choice("kind", _KINDS, ""), view.text("target", most=600)
     if bool(kind) != bool(target):
         raise BadParameter("give both kind and target, as in kind=queue and target=mail, or neither")

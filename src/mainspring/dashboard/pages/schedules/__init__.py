@@ -1,1 +1,1 @@
-"""The pages about jobs: the list, one job, the form, and what can be done to a job."""
+"""The pages about jobs: the list, one job, the form, and the actions on a job."""

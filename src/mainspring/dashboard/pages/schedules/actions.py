@@ -1,4 +1,4 @@
-"""The actions on a job: run now, pause, resume, skip the next fire, backfill, take the code's values, remove."""
+"""The actions on a job: run now, pause, resume, skip the next fire, backfill, adopt the code's values, remove."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ACTIONS", "job_of", "read_past_moment"]
 
 
 def job_of(view: View) -> Job:
-    """Return the job that an address names."""
+    """Return the job that the address names."""
     job_id = view.params["id"]
     return there(job_board(view).jobs.get(job_id), "job", job_id)
 
@@ -31,20 +31,20 @@ def _due(view: View, job: Job) -> str:
 
 
 def ask_run(view: View) -> Question:
-    """Ask before a job runs besides its schedule."""
+    """Ask before running a job in addition to its schedule."""
     job = job_of(view)
     return Question(f"Run “{job.id}” now?", f"It runs once, besides its schedule. {_due(view, job)}", "Run it now")
 
 
 def run_now(view: View, form: Mapping[str, str]) -> Deed:
-    """Run a job besides its schedule."""
+    """Run a job in addition to its schedule."""
     job = job_of(view)
     handle = view.app.run_now(job.id)
     return Deed(f"{job.id} is on its way", link=view.of("run", handle.id))
 
 
 def ask_pause(view: View) -> Question:
-    """Ask before a job is paused."""
+    """Ask before pausing a job."""
     job = job_of(view)
     text = f"It does not fire until it is resumed; fires that pass meanwhile are left out. {_due(view, job)}"
     return Question(f"Pause “{job.id}”?", text, "Pause it")
@@ -58,7 +58,7 @@ def pause(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_resume(view: View) -> Question:
-    """Ask before a job is resumed."""
+    """Ask before resuming a job."""
     job = job_of(view)
     return Question(f"Resume “{job.id}”?", "It fires again from now on, by its schedule.", "Resume it")
 
@@ -74,13 +74,13 @@ def resume(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_skip(view: View) -> Question:
-    """Ask before the next fire of a job is left out."""
+    """Ask before skipping the next fire of a job."""
     job = job_of(view)
     return Question(f"Skip the next fire of “{job.id}”?", f"{_due(view, job)} It is left out.", "Skip it")
 
 
 def skip(view: View, form: Mapping[str, str]) -> Deed:
-    """Leave out the next fire of a job; the toast offers it back."""
+    """Skip the next fire of a job; the toast offers to undo it."""
     job = job_of(view)
     changed = view.app.skip_next(job.id)
     left_out = f"The fire of {view.times.text(job.at)} is left out" if job.at is not None else "One fire is left out"
@@ -90,13 +90,13 @@ def skip(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_unskip(view: View) -> Question:
-    """Ask before a fire that was left out comes back."""
+    """Ask before restoring a skipped fire."""
     job = job_of(view)
     return Question(f"Bring the fire of “{job.id}” back?", "The fire that was left out is due again.", "Bring it back")
 
 
 def unskip(view: View, form: Mapping[str, str]) -> Deed:
-    """Set the next fire of a job back to the one that was left out."""
+    """Set the next fire of a job back to the skipped one."""
     job = job_of(view)
     at = int(view.text("at", "0", 20))
     if at <= view.now:
@@ -106,21 +106,21 @@ def unskip(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_adopt(view: View) -> Question:
-    """Ask before a job goes back to what the code says."""
+    """Ask before resetting a job to the values in the code."""
     job = job_of(view)
     text = "What was changed by hand is given up: its fields become those of the code. A paused job stays paused."
     return Question(f"Take the code's values for “{job.id}”?", text, "Take the code's")
 
 
 def adopt(view: View, form: Mapping[str, str]) -> Deed:
-    """Give a job the values in the code again."""
+    """Reset a job to the values in the code."""
     job = job_of(view)
     view.app.adopt(job.id, "code")
     return Deed(f"{job.id} is as the code says", view.of("job", job.id))
 
 
 def ask_remove(view: View) -> Question:
-    """Ask before a job is removed."""
+    """Ask before removing a job."""
     job = job_of(view)
     declared = " The code declares it, so the next start adds it again." if job.declared is not None else ""
     text = f"It never fires again. {_due(view, job)}{declared} This cannot be undone."
@@ -130,14 +130,14 @@ def ask_remove(view: View) -> Question:
 
 
 def remove(view: View, form: Mapping[str, str]) -> Deed:
-    """Remove a job, and cancel its unfinished runs if that was ticked."""
+    """Remove a job, and cancel its unfinished runs if the box was ticked."""
     job = job_of(view)
     view.app.remove_job(job.id, cancel_runs=form.get("cancel_runs") == "yes")
     return Deed(f"{job.id} is removed", go="/jobs")
 
 
 def read_past_moment(view: View, text: str, name: str) -> datetime:
-    """Read a moment that is past: `2d`, `14:00` of the last day, or a date."""
+    """Read a past moment: `2d`, the last `14:00`, or a date."""
     text = text.strip()
     here = view.times.local(view.now)
     length = read_seconds(text.removesuffix("ago").strip())
@@ -153,7 +153,7 @@ def read_past_moment(view: View, text: str, name: str) -> datetime:
 
 
 def ask_backfill(view: View) -> Question:
-    """Ask for the time to fill, and show the trial."""
+    """Ask for the time range to fill, and show the trial."""
     job = job_of(view)
     since, until = view.text("since", "1d ago", 60), view.text("until", "", 60)
     found, problem = None, ""

@@ -1,4 +1,4 @@
-"""Adding and editing a job: a form that says in words, as one types, when the job would fire."""
+"""The form to add or edit a job: while the visitor types, it says in words when the job would fire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAMED: Final = re.compile(r"([^\W\d]\w*)\s*=(.*)", re.DOTALL)
 
 
 class Forecast(NamedTuple):
-    """A schedule in words, its next fires, and what looks like a mistake in it; or why it cannot be read."""
+    """A schedule in words, its next fires, and likely mistakes in it; or the reason why it cannot be read."""
 
     words: str = ""
     fires: list[Fire] = []  # noqa: RUF012 - never changed
@@ -81,7 +81,7 @@ def _without_excluded(view: View, trigger: BaseTrigger, given: Mapping[str, str]
 
 
 def forecast(view: View, given: Mapping[str, str], zone: tzinfo | None = None) -> Forecast:
-    """Say what a schedule means."""
+    """Explain what a schedule means."""
     if not given.get("when", "").strip():
         return Forecast()
     try:
@@ -96,7 +96,7 @@ def forecast(view: View, given: Mapping[str, str], zone: tzinfo | None = None) -
 
 
 def read_call_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Read the arguments of a call, one a line: `NAME=VALUE`, or a value by position; a value is JSON, else text."""
+    """Read the arguments of a call, one per line: `NAME=VALUE` or a value by position; a value is JSON or else text."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for line in text[:MOST_ARGUMENT_CHARS].splitlines():
@@ -114,7 +114,7 @@ def read_call_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _given(view: View, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return what a form shows: what the address says, else what the job has."""
+    """Return the values to show in a form: those in the address, or else the job's."""
     return {name: view.text(name, default, 5000) for name, default in defaults.items()}
 
 
@@ -144,12 +144,12 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
 
 
 def _excluded_words(job: Job | None) -> str:
-    """Return what a job excludes, in words; nothing if it excludes nothing."""
+    """Return a job's exclusions in words; empty if it has none."""
     return job.trigger.exclude.describe() if job is not None and isinstance(job.trigger, ExcludingTrigger) else ""
 
 
 def read_exclude(given: Mapping[str, str]) -> Exclusions | None:
-    """Read the times to leave out, one a line; None if the form says nothing of them."""
+    """Read the times to exclude, one per line; None if the form does not mention them."""
     lines = [line.strip() for line in given.get("exclude", "").splitlines() if line.strip()]
     if not lines:
         return None
@@ -157,7 +157,7 @@ def read_exclude(given: Mapping[str, str]) -> Exclusions | None:
 
 
 def _no_file(name: str | PathLike[str]) -> Exclusions:
-    """Refuse to read a file: a visitor must not choose what this machine opens."""
+    """Refuse to read a file: a visitor must not choose which files this machine opens."""
     raise BadParameter(f"exclude: {str(name)[:50]!r}: files can be named in code only")
 
 
@@ -167,7 +167,7 @@ def ask_add(view: View) -> Question:
 
 
 def ask_edit(view: View) -> Question:
-    """Show the form with what a job has."""
+    """Show the form with a job's values."""
     job = job_of(view)
     known = {**_EMPTY, "queue": job.queue, "max_instances": str(job.max_instances)}
     known |= {"coalesce": "yes" if job.coalesce else "no", "retries": str(job.policy.retries)}
@@ -178,7 +178,7 @@ def ask_edit(view: View) -> Question:
 
 
 def _trigger_fields(trigger: BaseTrigger) -> dict[str, str]:
-    """Return a trigger as the form shows it; one that the form cannot write stays empty, and stays as it is."""
+    """Return a trigger's form fields; they are empty, and the trigger stays, if the form cannot express it."""
     zone = "" if trigger.timezone is None else str(trigger.timezone)
     expression, trigger = expression_of(trigger), plain_trigger(trigger)
     if isinstance(trigger, CronTrigger) and "[" not in expression:
@@ -189,7 +189,7 @@ def _trigger_fields(trigger: BaseTrigger) -> dict[str, str]:
 
 
 def _options(form: Mapping[str, str]) -> dict[str, Any]:
-    """Read the options of a form; empty fields are left out."""
+    """Read the options of a form, without empty fields."""
     found: dict[str, Any] = {}
     for name, least in (("retries", 0), ("max_instances", 1)):
         text = form.get(name, "").strip()
@@ -233,7 +233,7 @@ def add(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def edit(view: View, form: Mapping[str, str]) -> Deed:
-    """Change a job: the fields that the form changes, and only them."""
+    """Change only the fields of a job that the form changes."""
     job = job_of(view)
     changes = {name: value for name, value in _options(form).items() if value != _present(job, name)}
     if form.get("arguments", "").strip():
@@ -247,7 +247,7 @@ def edit(view: View, form: Mapping[str, str]) -> Deed:
         if first is None:
             raise BadParameter("it would never fire")
         changes["trigger"] = trigger
-        if job.at is not None:  # a paused job stays so
+        if job.at is not None:  # a paused job stays paused
             changes["next_run_time"] = from_us(first)
     elif (exclude := read_exclude(form)) is not None:
         changes["exclude"] = exclude
@@ -262,7 +262,7 @@ def _present(job: Job, name: str) -> Any:
 
 
 def read_preview(view: View) -> dict[str, Any]:
-    """Say what a schedule means, for the form as one types."""
+    """Explain a schedule for the form while the visitor types."""
     return {
         "forecast": forecast(view, {name: view.text(name, "", 300) for name in ("kind", "when", "timezone", "exclude")})
     }

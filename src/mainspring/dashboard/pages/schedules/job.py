@@ -1,4 +1,4 @@
-"""A job: how it fares and why, how long its runs took, when it fires next, how it differs from the code."""
+"""A job: its health and the reason, the durations of its runs, its next fires, its differences from the code."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["PAGE", "policy_words", "python_of"]
 RUNS_DRAWN: Final = 60
 ROWS_SHOWN: Final = 25
 FOLD_FROM: Final = 3
-"""Show this many successes in a row; fold the others."""
+"""Show this many successes in a row, and fold the others."""
 FIRES_SHOWN: Final = 8
 MORE_FIRES: Final = 20
 STEP_RUNS: Final = 7
 STEP_SHARE: Final = 0.2
-"""A lasting change of the median of seven runs by more than a fifth is worth a mark."""
+"""A lasting change of the median of seven runs by more than this share gets a mark."""
 
 
 class FiredRow(NamedTuple):
-    """A run of the table and by how many seconds it started late, or a number of folded successes."""
+    """A run in the table with the seconds by which it started late, or a number of folded successes."""
 
     run: RunView | None
     folded: int = 0
@@ -71,7 +71,7 @@ def _records(runs: Sequence[RunView]) -> list[Run]:
 
 
 def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Explain the job, without the facts that stand above."""
+    """Explain the job, without the facts that the page shows above."""
     job: Job = data["job"]
     told, drift = view.explain(job, job=job, recent=_records(data["runs"])), len(differences_of(view).get(job.id, []))
     facts = [fact for fact in told.facts if fact.kind in ("run", "node")]
@@ -90,7 +90,7 @@ def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def lengths(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw how long its last runs took, and where that changed; or the weeks of a year, by the counters."""
+    """Draw the durations of its last runs and their changes; or, from the counters, the weeks of a year."""
     if data["span"] == "year":
         return _year(view, data["job"].id)
     runs = [run for run in reversed(data["runs"]) if run.record.finished_at is not None]
@@ -136,7 +136,7 @@ def _year(view: View, job_id: str) -> dict[str, Any]:
 
 
 def _unit(longest: float) -> tuple[str, float]:
-    """Return the unit of an axis, and its seconds."""
+    """Return the unit of an axis, and its length in seconds."""
     return ("min", 60.0) if longest >= 120 else ("s", 1.0) if longest >= 1 else ("ms", 0.001)
 
 
@@ -151,7 +151,7 @@ def _chart(view: View, runs: Sequence[RunView]) -> Markup:
     steps, longest = [], 0.0
     day = ""
     times = [run.record.fire_time or run.record.created_at for run in runs]
-    hourly = bool(times) and times[-1] - times[0] < 4 * 86_400 * SECOND  # days alone would all be the same
+    hourly = bool(times) and times[-1] - times[0] < 4 * 86_400 * SECOND  # labels with days alone would all be the same
     for number, run in enumerate(runs):
         at = run.record.fire_time or run.record.created_at
         moment = view.times.local(at)
@@ -173,7 +173,7 @@ def _chart(view: View, runs: Sequence[RunView]) -> Markup:
 
 
 def _change(runs: Sequence[RunView]) -> tuple[int, str] | None:
-    """Return where the median of seven runs moved by more than a fifth and stayed there, and by how much."""
+    """Return where the median of seven runs changed by more than a fifth and stayed there, and by how much."""
     lengths = [(number, run.duration) for number, run in enumerate(runs) if run.status is Status.SUCCEEDED]
     known = [(number, length) for number, length in lengths if length is not None]
     best: tuple[float, int, float] | None = None
@@ -194,7 +194,7 @@ def _change(runs: Sequence[RunView]) -> tuple[int, str] | None:
 
 
 def runs(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List its last runs; many successes in a row are folded."""
+    """List its last runs, with long rows of successes folded."""
     rows: list[FiredRow] = []
     same = 0
     for run in data["runs"]:
@@ -212,7 +212,7 @@ def runs(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def fires(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List its next fires, with what the clock does to them."""
+    """List its next fires, with the effects of clock changes."""
     job: Job = data["job"]
     many = view.choice("fires", ("", "more"), "")
     found = preview(job, view.now, MORE_FIRES if many else FIRES_SHOWN, view.times.zone)
@@ -220,7 +220,7 @@ def fires(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """List where the code and the store differ, and who changed it."""
+    """List the differences between code and store, with the people who made them."""
     found = differences_of(view).get(data["job"].id, [])
     rows = [(each.field, _field(each.code, each), _field(each.store, each)) for each in found]
     changed = next((each for each in found if each.by), None)
@@ -249,11 +249,11 @@ _ABOVE: Final = {
     "queue": "waits until an earlier run has ended",
     "cancel_other": "cancels the oldest run and takes its place",
 }
-"""What a fire above `max_instances` does."""
+"""The effect of a fire above `max_instances`."""
 
 
 def definition(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Say what the job calls and how its runs are executed."""
+    """Describe the job's call and how its runs are executed."""
     job: Job = data["job"]
     task = view.app.tasks.get(job.call.task_name)
     call = f"{job.call.task_name}({arguments_text(job.args, job.kwargs, None if task is None else task.func)})"
@@ -271,7 +271,7 @@ def definition(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def policy_words(policy: Policy) -> list[tuple[str, str]]:
-    """Return how runs are executed, in words, for a list of terms."""
+    """Return the policy in words, for a list of terms."""
     backoff = policy.backoff
     if isinstance(backoff, Backoff):
         waits = f"{backoff.first:g} s \u00d7 {backoff.factor:g}, jitter {backoff.jitter:.0%}"
@@ -288,7 +288,7 @@ def policy_words(policy: Policy) -> list[tuple[str, str]]:
 
 
 def python_of(job: Job) -> str:
-    """Return the job as Python that would add it; its arguments are shown with secrets hidden."""
+    """Return Python code that would add the job, with secrets in its arguments hidden."""
     shown = arguments_text(job.args, job.kwargs, None)
     trigger = expression_of(job.trigger)
     simple = trigger if len(trigger.split()) == 5 and "[" not in trigger else None

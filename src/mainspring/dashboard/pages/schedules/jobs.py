@@ -1,4 +1,4 @@
-"""Jobs: those in trouble first; when each fires, how its last runs went, and what can be done."""
+"""Jobs: those in trouble first, each with its next fire, its last runs and its actions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mainspring.dashboard.schedule import (
 __all__ = ["PAGE", "ScheduleRow", "drift_of"]
 
 PAGE_ROWS: Final = 40
-"""A row has some forty elements, and a page 2,500 at most."""
+"""The jobs on one page: a row has some forty elements, and a page should have at most 2,500."""
 _HEALTHS: Final = ("broken", "down", "late", "up", "paused", "new")
 _ORDERS: Final = {"health": "Health", "next": "Next", "name": "Name"}
 
 
 class ScheduleRow(NamedTuple):
-    """A job as the table shows it."""
+    """A table row of a job."""
 
     job: Job
     health: JobHealth
@@ -41,7 +41,7 @@ class ScheduleRow(NamedTuple):
 
 
 def drift_of(found: list[Difference]) -> tuple[str, bool]:
-    """Say in two or three words how a job differs from the code, and whether it is gone from it."""
+    """Describe in two or three words how a job differs from the code; also return whether the code lacks it."""
     if any(each.field == SCHEDULE and each.code is None for each in found):
         return "gone from the code", True
     fields = sorted({each.field for each in found})
@@ -87,13 +87,13 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _broken(view: View, wanted: str) -> dict[str, str]:
-    """Return the jobs that were set aside and fit a filter: their id is all that can be read of them."""
+    """Return the broken jobs that match a filter; only their ids can be read."""
     words = [word for word in wanted.lower().split() if word != "health:broken"]
     return {job_id: why for job_id, why in view.summary.broken_jobs.items() if all(w in job_id.lower() for w in words)}
 
 
 def _matches(job: Job, health: JobHealth, wanted: str, drifts: dict[str, list[Difference]]) -> bool:
-    """Return True if each word of a filter is in the id, the task or the queue, or names a health, a zone, a queue."""
+    """Return True if the job fits each word: a `health:`, `drift:`, `zone:` or `queue:` term, or a part of a name."""
     for word in wanted.lower().split():
         key, colon, value = word.partition(":")
         if colon and key == "health":

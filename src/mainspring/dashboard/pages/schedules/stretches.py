@@ -1,4 +1,4 @@
-"""The stretch of time that a timeline shows: a usual one around now, or one that somebody has chosen."""
+"""The time range of a timeline: a standard one around the present, or one that the visitor chose."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mainspring.dashboard.page import BadParameter, View
 __all__ = ["RANGES", "ChosenStretch", "chosen_stretch", "zoom"]
 
 RANGES: Final = {"6h": (1, 5), "24h": (6, 18), "7d": (24, 144)}
-"""Hours back and ahead."""
+"""Hours back and ahead, by the name of a range."""
 ANCHOR_US: Final = 600 * SECOND
-"""The axis moves this often, so that it is not sent anew each second."""
+"""The step by which the axis moves, so that it is not sent again every second."""
 SHORTEST_US: Final = 60 * SECOND
 LONGEST_US: Final = 62 * 86_400 * SECOND
 FURTHEST_US: Final = 3660 * 86_400 * SECOND
@@ -23,7 +23,7 @@ _RELATIVE: Final = re.compile(r"([+-]?)\s*([\w.]+)")
 
 
 class ChosenStretch(NamedTuple):
-    """A stretch: its ends, the name of its range if it is a usual one, and whether somebody chose its ends."""
+    """A time range: its ends, its name if it is a standard one, and whether the visitor chose its ends."""
 
     since: int
     until: int
@@ -32,7 +32,7 @@ class ChosenStretch(NamedTuple):
 
 
 def chosen_stretch(view: View) -> ChosenStretch:
-    """Read the stretch from the address: `from` and `to`, or `range`."""
+    """Read the time range from the address: `from` and `to`, or `range`."""
     first, last = view.text("from", most=40), view.text("to", most=40)
     span = view.choice("range", RANGES, "24h")
     back, ahead = RANGES[span]
@@ -48,8 +48,8 @@ def chosen_stretch(view: View) -> ChosenStretch:
 
 
 def _instant(view: View, name: str, text: str) -> int:
-    """Read a moment: `-6h`, `+90m`, `now`, or a date and time, which is in the zone of the page unless it names one."""
-    if text == "now":  # whole minutes, so that it is not drawn anew each second; `to` includes the one that goes on
+    """Read a moment: `-6h`, `+90m`, `now`, or a date and time, in the page's zone unless it names another."""
+    if text == "now":  # whole minutes, so that it is not redrawn every second; `to` includes the current minute
         return (view.now // SHORTEST_US + (name == "to")) * SHORTEST_US
     relative = _RELATIVE.fullmatch(text)
     seconds = read_seconds(relative[2]) if relative is not None and relative[1] else None
@@ -57,7 +57,7 @@ def _instant(view: View, name: str, text: str) -> int:
         found = (view.now + int(seconds * SECOND) * (-1 if relative[1] == "-" else 1)) // SHORTEST_US * SHORTEST_US
     else:
         try:
-            moment = datetime.fromisoformat(text.replace(" ", "+"))  # a plus in an address is a blank
+            moment = datetime.fromisoformat(text.replace(" ", "+"))  # a plus in an address arrives as a blank
         except ValueError:
             raise BadParameter(f"{name}={text!r} is no moment; write 2026-10-25T01:00, -6h or now") from None
         found = to_us(moment if moment.tzinfo else moment.replace(tzinfo=view.times.zone))
@@ -67,7 +67,7 @@ def _instant(view: View, name: str, text: str) -> int:
 
 
 def zoom(view: View, stretch: ChosenStretch) -> dict[str, str]:
-    """Return the links around a timeline: each leads to another stretch."""
+    """Return the links around a timeline, each to another time range."""
     length = stretch.until - stretch.since
     middle = (stretch.since + stretch.until) // 2
 

@@ -1,4 +1,4 @@
-"""The timeline: past and plan on one axis, by job, queue or node, with the changes of the clock."""
+"""The timeline: past and plan on one axis, by job, queue or node, with the clock changes."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ __all__ = ["PAGE"]
 MOST_TRACKS: Final = 60
 RUNS_PER_JOB: Final = 40
 RUNS_READ: Final = 1000
-"""Runs of a chosen stretch, or of all queues and nodes together, that are drawn."""
+"""The most runs to draw for a chosen range, or for all queues and nodes together."""
 MADE_EARLIER_US: Final = 86_400 * SECOND
-"""A run that was made this long before a stretch may have run in it."""
+"""A run made this long before a range may still have run in it."""
 LAST_ID: Final = "\U0010ffff"
-"""It comes after every id of a run."""
+"""A value that sorts after every run id."""
 MOST_PLANNED: Final = 120
 DENSE_PIXELS: Final = 11
 PIXELS: Final = 950
-"""The usual width of a track: fires nearer than some pixels become a band."""
+"""The usual width of a track: fires that are only a few pixels apart become a band."""
 LOAD_STEPS: Final = 72
 MOST_NODES: Final = 1850
-"""Elements that all tracks may have together: a page with more is slow to change."""
+"""The most elements in all tracks together: a page with more updates slowly."""
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
 _SHAPES: Final = ("failed", "succeeded", "waiting")
-"""What the runs of a queue or a node say in a stretch, the worst first; `waiting` if none was there."""
+"""The marks of a queue's or node's runs in a range, the worst first; `waiting` if there were none."""
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
 
 
 class Track(NamedTuple):
-    """One track: its name, where that leads, the mark in front of it, and the drawing."""
+    """One track: its name, its link, the mark in front of it, and the drawing."""
 
     name: str
     url: str
@@ -57,7 +57,7 @@ class Track(NamedTuple):
 
 
 def read(view: View) -> dict[str, Any]:
-    """Choose the stretch and read what lies in it."""
+    """Choose the time range, and read its runs and fires."""
     chosen = chosen_stretch(view)
     stretch = Stretch(chosen.since, chosen.until, view.times, clock_band(view, chosen.since, chosen.until))
     by = view.choice("by", ("job", "queue", "node"), "job")
@@ -77,7 +77,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _drawable(tracks: Sequence[Track]) -> list[Track]:
-    """Return the first tracks, as many as a page can hold."""
+    """Return the first tracks, up to the number of elements that a page can hold."""
     found: list[Track] = []
     nodes = 0
     for each in tracks[:MOST_TRACKS]:
@@ -95,7 +95,7 @@ def _by_job(view: View, stretch: Stretch, chosen: bool) -> list[Track]:
     board = job_board(view)
     ordered = sorted(board.jobs.values(), key=lambda job: _rank(job, board.healths[job.id]))[:MOST_TRACKS]
     ids = [job.id for job in ordered]
-    if chosen:  # the newest runs of a job may lie behind it
+    if chosen:  # the newest runs of a job may lie after the range
         recent: dict[str, list[RunView]] = {}
         for run in _runs_within(view, stretch):
             recent.setdefault(run.job_id or "", []).append(run)
@@ -105,7 +105,7 @@ def _by_job(view: View, stretch: Stretch, chosen: bool) -> list[Track]:
 
 
 def _runs_within(view: View, stretch: Stretch) -> RunPage:
-    """Return the newest runs that were made in a stretch, or up to a day before it: they may have run in it."""
+    """Return the newest runs made in a range, or up to a day before it: those may have run in it."""
     end = min(stretch.until, view.now)
     if end <= stretch.since - MADE_EARLIER_US:
         return RunPage()
@@ -165,7 +165,7 @@ def _is_dense(ahead: Sequence[int], stretch: Stretch) -> bool:
 
 
 def _clock_words(job: Job, ahead: Sequence[int]) -> tuple[str, int]:
-    """Return the first fire that a change of the clock touches, in words."""
+    """Return the first fire that a clock change affects, in words."""
     for previous, at in zip([None, *ahead], ahead, strict=False):
         note = clock_note(job.trigger, at, previous)
         if note is not None and note.kind in ("gap", "once"):
@@ -210,7 +210,7 @@ def _by_other(view: View, stretch: Stretch, by: str) -> list[Track]:
 
 
 def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]], dict[str, str]]:
-    """Return the planned fires of each queue, and in words those that are too dense to draw."""
+    """Return the planned fires of each queue, with a text for fires that are too dense to draw."""
     planned: dict[str, list[Bar]] = {}
     dense: dict[str, str] = {}
     for job in job_board(view).jobs.values():
@@ -226,7 +226,7 @@ def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Say what is odd in the stretch: nobody fires, the clock changes, or where most comes together."""
+    """Report unusual facts of the range: no node fires, the clock changes, or where the load peaks."""
     stretch: Stretch = data["stretch"]
     begin = max(view.now, stretch.since)
     step = max(60 * SECOND, (stretch.until - begin) // LOAD_STEPS)
@@ -257,7 +257,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _was_busy(view: View, stretch: Stretch) -> list[Load]:
-    """Return how many slots were busy in each step of the past, by how long the runs took that ended in it."""
+    """Return the busy slots in each past step, from the durations of the runs that ended in it."""
     end = min(stretch.until, view.now)
     if end <= stretch.since or not view.keeps_history:
         return []

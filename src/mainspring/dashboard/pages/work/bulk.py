@@ -1,4 +1,4 @@
-"""Acts on many runs: those selected on a page, or all that match a filter; a question with a trial, then progress."""
+"""Bulk actions on the selected runs, or on all that match a filter: a question with a trial, then progress."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mainspring.errors import RunNotFound
 __all__ = ["ACTIONS", "PAGE"]
 
 TRIAL_SECONDS: Final = 1.5
-"""Count for this long before the question is shown."""
+"""The seconds to count before the question is shown."""
 MOST_IDS: Final = 200
 DELETE_UNTYPED: Final = 100
-"""Deleting more runs than this needs a word typed."""
+"""The number of runs above which a deletion requires typing a word."""
 _TYPED: Final = "delete"
 
 
@@ -37,7 +37,7 @@ def _ids(values: list[str]) -> list[str]:
 
 
 def ask(verb: str, view: View) -> Question:
-    """Say how many runs would be changed, and how many not, and why."""
+    """Ask, with the number of runs that would change, and of those that would not, with reasons."""
     done, text, ids = VERBS[verb].done, view.text("match"), list[str]()
     if text:
         trial = view.app.apply(verb, text, trial=True, **_placeholders(verb))
@@ -66,7 +66,7 @@ def ask(verb: str, view: View) -> Question:
 
 
 def _left(reason: str, count: int) -> str:
-    """Say of some runs that they are not changed: `it is failed` is the reason of each."""
+    """Describe the runs that stay unchanged; `it is failed` is an example of a reason."""
     one = count == 1
     if reason.startswith("it is "):
         return f"{count:,} {'is' if one else 'are'} {reason[6:]} and {'stays as it is' if one else 'stay as they are'}"
@@ -92,7 +92,7 @@ def _counted(view: View, verb: str, ids: list[str]) -> tuple[int, Counter[str]]:
 
 
 def do(verb: str, view: View, form: Mapping[str, str]) -> Deed:
-    """Change the selected runs at once, or begin to change all that match."""
+    """Change the selected runs at once, or begin to change all matching ones."""
     options = _options(verb, form)
     text = form.get("match", "")
     if text:
@@ -144,19 +144,19 @@ def _bulk(view: View) -> Bulk:
 
 
 def read(view: View) -> dict[str, Any]:
-    """Read how far the action has come."""
+    """Read the progress of the action."""
     bulk = _bulk(view)
     state = {"running": "running", "done": "succeeded", "stopped": "cancelled", "failed": "failed"}[bulk.state]
     return {"bulk": bulk, "state": state, "done": VERBS[bulk.verb].done, "pending": str(Status.PENDING)}
 
 
 def ask_stop(view: View) -> Question:
-    """Ask before an action on many runs is stopped."""
+    """Ask before stopping a bulk action."""
     return Question("Stop it?", f"{several(_bulk(view).changed, 'run')} are changed already and stay so.", "Stop it")
 
 
 def stop(view: View, form: Mapping[str, str]) -> Deed:
-    """Stop an action on many runs."""
+    """Stop a bulk action."""
     stopped = view.app.stop_bulk(view.params["id"])
     return Deed("It stops before its next run" if stopped else "It has ended already")
 

@@ -1,4 +1,4 @@
-"""Errors: groups by exception and place in the user's code; the chosen one with what its runs share, trace and runs."""
+"""Errors, grouped by exception and place in the user's code; the chosen group with its common facts, trace and runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["GROUP_PAGE", "PAGE", "failures_of"]
 ORDERS: Final = ("newest", "most", "rising")
 ERRORS_SECONDS: Final = 3.0
 RUNS_LOOKED_AT: Final = 600
-"""Failed runs that are read for messages, traces and what they share; counters tell how many there were."""
+"""The failed runs to read for messages, traces and common facts; the total number comes from counters."""
 BARS: Final = 12
 CHART_BARS: Final = 48
 MOST_GROUPS: Final = 50
@@ -93,14 +93,14 @@ def _row(view: View, group: ErrorGroup, begin: int, key: str) -> GroupRow:
 
 
 def _growth(bars: Sequence[int]) -> float:
-    """Return how much more happened in the last quarter than in an average one before."""
+    """Return the ratio of failures in the last quarter to an average earlier quarter."""
     quarter = max(1, len(bars) // 4)
     before = sum(bars[:-quarter]) / max(1, len(bars) / quarter - 1)
     return sum(bars[-quarter:]) / before if before else 0.0
 
 
 def failures_of(group: ErrorGroup) -> Sequence[tuple[datetime, int]]:
-    """Return when how many failed: by counters, unless the nodes have not handed over the newest yet."""
+    """Return times and numbers of failures: from counters, unless the nodes have not handed over the newest yet."""
     if sum(number for _, number in group.counted) >= len(group.times):
         return group.counted
     return [(moment, 1) for moment in group.times]
@@ -115,14 +115,14 @@ def _spread(failures: Sequence[tuple[datetime, int]], begin: int, end: int, numb
 
 
 def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Read the chosen group: what its runs share, when they failed, the newest trace."""
+    """Read the chosen group: the common facts of its runs, their times, the newest trace."""
     chosen: GroupRow | None = data["chosen"]
     if chosen is None:
         return {"runs": []}
     runs = chosen.group.runs
     newest = chosen.group.newest
     common = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
-    shared = [(name, text) for name, text in common if "***" not in text]  # that a secret is hidden says nothing
+    shared = [(name, text) for name, text in common if "***" not in text]  # a hidden secret is not a useful common fact
     return {
         "group": chosen.group,
         "runs": [run_row(view.app, run, view.now) for run in runs[:MOST_RUNS_SHOWN]],
@@ -143,7 +143,7 @@ def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _match(group: ErrorGroup, span: str) -> str:
-    """Return the filter that finds the runs of a group, as near as filters can: by the type, and the one task."""
+    """Return the filter that best matches the runs of a group: by its type, and by its task if it has only one."""
     terms = {"status": ["failed"], "error": [group.type], "since": [span]}
     if len(group.tasks) == 1:
         terms["task"] = list(group.tasks)
@@ -151,7 +151,7 @@ def _match(group: ErrorGroup, span: str) -> str:
 
 
 def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
-    """Say in one sentence what nearly all of the runs have in common."""
+    """Return one sentence about what nearly all of the runs have in common."""
     if not runs:
         return "No run of it is kept any more: the counters outlive them."
     if len(runs) < 2:

@@ -1,4 +1,4 @@
-"""Runs that addresses name, and the fields that forms about runs share: when to start, and how urgently."""
+"""Runs in addresses, and the fields that forms about runs share: start time and priority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["read_delay", "read_priority", "run_of"]
 
 
 def run_of(view: View, run_id: str) -> RunView:
-    """Return a run; raise NoSuchThing if there is none of this id."""
+    """Return a run; raise NoSuchThing if there is none with this id."""
     try:
         return view.app.get(run_id)
     except RunNotFound:
@@ -23,7 +23,7 @@ def run_of(view: View, run_id: str) -> RunView:
 
 
 def read_delay(form: Mapping[str, str], name: str) -> timedelta | None:
-    """Read how long from now a run should start; None if the field is empty."""
+    """Read the delay until a run starts; None if the field is empty."""
     text = form.get(name, "").strip()
     seconds = read_seconds(text) if text else None
     if text and seconds is None:

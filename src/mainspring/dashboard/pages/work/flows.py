@@ -1,4 +1,4 @@
-"""Flows: what each waits for, when it should end, the graph, and the same as a table."""
+"""Flows: the steps each waits for, its expected end, its graph, and the same as a table."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["FLOW_PAGE", "PAGE"]
 MOST_FLOWS: Final = 100
 MOST_STEPS_SHOWN: Final = 200
 FOLD_FROM: Final = 12
-"""More equal steps than this are drawn as one."""
+"""The number of equal steps above which they are drawn as one."""
 MOST_IDS: Final = 200
 USUAL_SECONDS: Final = 10.0
 
 
 class StepRow(NamedTuple):
-    """A step in the table: its run, if it exists, what it comes after, and whether it decides when the flow ends."""
+    """A step in the table: its run, if it exists, its predecessors, and whether it is on the critical path."""
 
     id: str
     kind: str
@@ -62,7 +62,7 @@ PAGE = Page("/flows", "flows", "Flows", "work/flows.html", read, regions={"table
 
 
 def read_one(view: View) -> dict[str, Any]:
-    """Read one flow, and find what decides when it ends."""
+    """Read one flow, and find the steps that decide when it ends."""
     try:
         flow = view.app.flow_graph(view.params["id"])
     except RunNotFound:
@@ -95,7 +95,7 @@ def _usual(view: View) -> dict[str, float]:
 
 
 def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[int | None, set[str]]:
-    """Return when the flow should end, and the steps on the longest way there; None if a length is not known."""
+    """Return the flow's expected end, None if it has ended or a duration is unknown, and its longest way."""
     ends: dict[str, int] = {}
     steps_to: dict[str, int] = {}
     known = True
@@ -114,7 +114,7 @@ def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[in
     hot: set[str] = set()
     by_id = {step.id: step for step in flow.steps}
 
-    def last(names: Iterable[str]) -> str | None:  # where no length is known, the way with most steps
+    def last(names: Iterable[str]) -> str | None:  # if no duration is known, the way with the most steps
         return max(names, key=lambda each: (ends[each], steps_to[each]), default=None)
 
     at = last(ends)
@@ -160,7 +160,7 @@ def _word(view: View, row: StepRow, step: FlowStep) -> str:
 
 
 def _folded(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    """Draw many equal steps, which come after the same ones and before the same ones, as one."""
+    """Draw many equal steps, with the same predecessors and successors, as one."""
     following: dict[str, list[str]] = {}
     for node in nodes:
         for each in node.after:

@@ -1,4 +1,4 @@
-"""Limits of queues and keys: how many runs may go at once, how many do, how many are parked; and setting them."""
+"""Limits of queues and keys: the allowed, running and parked runs, and the forms to set the limits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mainspring.jobstores.values import QueueInfo
 __all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of", "oldest_searched", "queue_of"]
 
 RUNS_READ: Final = 1000
-"""Blocked and running runs of a queue that are read to find the keys of its limits."""
+"""The blocked and running runs of a queue to read in search of limited keys."""
 GATES_SHOWN: Final = 12
 
 
 class GateRow(NamedTuple):
-    """A key whose runs are limited: what its runs say, how many run, how many are parked."""
+    """A key with a limit: the limit that its runs declare, its running runs, its parked runs."""
 
     key: str
     says: str
@@ -34,17 +34,17 @@ class GateRow(NamedTuple):
 
 
 def limit_of(queue: QueueInfo) -> int | None:
-    """Return the limit of a queue, which it keeps while it is paused."""
+    """Return the limit of a queue, which a paused queue keeps."""
     return None if not queue.limit else abs(queue.limit)
 
 
 def gate_words(gate: str) -> str:
-    """Return a gate as people know it: the key of a limit."""
+    """Return a gate's name for people: the key of a limit."""
     return gate.partition(":")[2] or gate
 
 
 def gate_rows(view: View, queue: str) -> tuple[list[GateRow], bool]:
-    """Return the keys that limit runs of a queue, the fullest first, and whether more runs were left unread."""
+    """Return the keys that limit runs of a queue, the fullest first, and whether some runs were not read."""
     found = view.app.find(queue=queue, status=("blocked", "running"), limit=RUNS_READ)
     blocked = [run for run in found if run.status == "blocked"]
     running = [run for run in found if run.status == "running"]
@@ -59,7 +59,7 @@ def gate_rows(view: View, queue: str) -> tuple[list[GateRow], bool]:
 def _limit_words(run: RunView) -> str:
     try:
         limit = Limit.from_text(run.record.gate_spec or "")
-    except ValueError:  # a record that somebody altered
+    except ValueError:  # a record was altered
         return ""
     parts = [] if limit.at_once is None else [f"{limit.at_once:,} at once"]
     if limit.every_us:
@@ -80,7 +80,7 @@ def _number(form: Mapping[str, str], least: int) -> int | None:
 
 
 def queue_of(view: View) -> QueueInfo:
-    """Return the queue that the address names, be it empty by now; raise NoSuchThing if it never held a run."""
+    """Return the queue that the address names, even if it is empty now; raise NoSuchThing if it is unknown."""
     name = view.params["name"]
     found = next((queue for queue in view.app.queues() if queue.name == name), None)
     if found is None and not _is_known(view, name):
@@ -89,7 +89,7 @@ def queue_of(view: View) -> QueueInfo:
 
 
 def _is_known(view: View, name: str) -> bool:
-    """Return True if a node serves a queue, runs of it were counted lately, or one of the newest runs was in it."""
+    """Return True if a node serves the queue, recent counters have it, or one of the newest runs was in it."""
     try:
         check_queue(name)
     except (TypeError, ValueError):
@@ -100,7 +100,7 @@ def _is_known(view: View, name: str) -> bool:
 
 
 def oldest_searched(view: View) -> datetime | None:
-    """Return when the oldest run was made that a page looks at to find those of one queue."""
+    """Return the creation time of the oldest run that a page reads to find the runs of one queue."""
     return view.cached("made behind", 5.0, lambda: view.app.runs.made_behind(None, MOST_RUNS_SEARCHED))
 
 
@@ -109,7 +109,7 @@ def _fields(now: int | None, words: str) -> dict[str, Any]:
 
 
 def ask_queue(view: View) -> Question:
-    """Ask how many runs of a queue may go at once."""
+    """Ask for the number of runs of a queue that may run at once."""
     queue = queue_of(view)
     goes = several(queue.running, "run of it goes", "runs of it go")
     text = f"{goes} on now. A lower limit stops none of them; it holds on all nodes together."
@@ -128,7 +128,7 @@ def set_queue(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_key(view: View) -> Question:
-    """Ask how many runs of a key may go at once."""
+    """Ask for the number of runs of a key that may run at once."""
     key = view.params["key"]
     text = "It holds for the whole key, whatever its task says. 0 lets none start; empty means what the task says."
     fields = _fields(None, "Runs at once")

@@ -1,4 +1,4 @@
-"""Queues: which do not flow and why, what waits in each, who serves it."""
+"""Queues: the stuck ones with the reason, the waiting runs of each, and the nodes that serve it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from mainspring.jobstores.values import NodeInfo, QueueInfo
 __all__ = ["PAGE", "QUEUE_PAGE", "QueueRow", "queue_rows"]
 
 MOST_ROWS: Final = 50
-"""Queues on one page; beyond that one searches."""
+"""The most queues on one page; visitors search for others."""
 LINES_DRAWN: Final = 5
 LEAST_WAIT_SECONDS: Final = 0.001
 _ORDER: Final = ("unserved", "growing", "full", "waiting", "flowing", "paused")
 
 
 class QueueRow(NamedTuple):
-    """A queue as the table shows it."""
+    """A table row of a queue."""
 
     info: QueueInfo
     state: str
@@ -47,25 +47,25 @@ class QueueRow(NamedTuple):
 
     @property
     def limit(self) -> int | None:
-        """How many of its runs may go at once, on all nodes together."""
+        """The number of its runs that may run at once, on all nodes together."""
         return limit_of(self.info)
 
     @property
     def per_minute(self) -> tuple[str, str]:
-        """How many runs come and leave per minute, as text."""
+        """The runs that come and leave per minute, as text."""
         came, left = self.rate.per_minute
         return rate_text(came), rate_text(left)
 
     @property
     def empty_in(self) -> str:
-        """When it will be empty."""
+        """The time until the queue is empty, as text."""
         if self.info.waiting and self.state in ("unserved", "paused"):
             return "never"
         return self.rate.empty_in(self.info.waiting)
 
 
 def queue_rows(view: View) -> list[QueueRow]:
-    """Read the queues and who serves them, those in trouble first."""
+    """Read the queues and the nodes that serve them, those in trouble first."""
     return view.once("queue rows", lambda: _read_rows(view))
 
 
@@ -124,7 +124,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _told(view: View, row: QueueRow) -> Explanation:
-    """Explain a queue by the state that the table shows: it knows the rates, too."""
+    """Explain a queue by the state in its table row, which also knows the rates."""
     told = view.explain(row.info, queues=[row.info, *(each.info for each in queue_rows(view))])
     head, _, rest = told.sentence.partition(": ")
     if row.state in ("growing", "full") and head == "Waiting":
@@ -134,7 +134,7 @@ def _told(view: View, row: QueueRow) -> Explanation:
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Explain the queue that is worst off, or say that all flow."""
+    """Explain the queue with the worst state, or say that all are fine."""
     wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
     others = Counter(row.state for row in wrong[1:])
     also = [f"{number:,} more {'is' if number == 1 else 'are'} {word}" for word, number in others.items()]
@@ -142,7 +142,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw how long runs waited, by queue: p95, on a logarithmic scale."""
+    """Draw the p95 of the waits by queue, on a logarithmic scale."""
     found = waits_of(view, data["span"])
     busy = sorted(
         (name for name in found.lines if name),
@@ -185,7 +185,7 @@ def _wait_cells(view: View, found: MetricSeries, names: Sequence[str]) -> list[t
 
 
 def ask_pause(view: View) -> Question:
-    """Ask before a queue is paused."""
+    """Ask before pausing a queue."""
     queue = queue_of(view)
     stays = several(queue.waiting, "run waits in it and stays there", "runs wait in it and stay there")
     text = f"{stays if queue.waiting else 'Nothing waits in it'}.{_going_on(queue)}"
@@ -205,7 +205,7 @@ def pause(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_resume(view: View) -> Question:
-    """Ask before a queue is resumed."""
+    """Ask before resuming a queue."""
     queue = queue_of(view)
     text = several(queue.waiting, "run waits in it and is handed out again", "runs wait in it and are handed out again")
     text = f"{text if queue.waiting else 'Nothing waits in it'}."
@@ -220,7 +220,7 @@ def resume(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_purge(view: View) -> Question:
-    """Ask before the waiting runs of a queue are cancelled."""
+    """Ask before cancelling the waiting runs of a queue."""
     queue = queue_of(view)
     number = queue.waiting + queue.delayed
     title = f"Purge the queue “{queue.name}”?"
@@ -262,11 +262,11 @@ PAGE = Page(
 ENDED: Final = ("succeeded", "failed", "cancelled", "missed")
 ENDED_SHOWN: Final = 10
 RUNS_COUNTED: Final = 500
-"""Waiting runs that are counted by task."""
+"""The number of waiting runs to count by task."""
 
 
 def read_one(view: View) -> dict[str, Any]:
-    """Read one queue: why it stands as it does, who serves it, what waits in it."""
+    """Read one queue: the explanation of its state, its nodes, its waiting runs."""
     name = view.params["name"]
     row = next((each for each in queue_rows(view) if each.info.name == name), None) or _row(queue_of(view), view.nodes)
     serving = [node for node in view.nodes if name in node.queues]
@@ -274,7 +274,7 @@ def read_one(view: View) -> dict[str, Any]:
 
 
 def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Count what waits by task, and show what starts next and what ended last."""
+    """Count waiting runs by task, and show the next to start and the last that ended."""
     name = data["row"].info.name
     pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
     due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))

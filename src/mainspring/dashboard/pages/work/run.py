@@ -1,4 +1,4 @@
-"""A run: why it stands as it does, what happened to it, its error, arguments, log and result."""
+"""A run: the explanation of its state, its history, error, arguments, log and result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LEVELS: Final = {"WARNING": "w", "ERROR": "e", "CRITICAL": "e"}
 
 
 class LogLine(NamedTuple):
-    """One line of a run's log, taken apart as far as it can be."""
+    """One line of a run's log, split into its parts if possible."""
 
     time: str
     level: str
@@ -58,7 +58,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def why(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Explain the run; for one that waits, say when it should start."""
+    """Explain the run; for a waiting one, say when it should start."""
     run: RunView = data["run"]
     told = view.explain(run, run=run.record)
     eta = view.app.eta(run) if run.status is Status.RUNNING or data["row"].kind == "waiting" else None
@@ -75,7 +75,7 @@ def _group_url(view: View, run: RunView) -> str:
 
 
 def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw and tell what happened."""
+    """Show the history of the run, drawn and in words."""
     run: RunView = data["run"]
     story = story_of(run.record, view.now, view.app.timezone)
     now = view.times.local(view.now)
@@ -94,7 +94,7 @@ def _lasted(view: View, whole: float, running: float, ended: bool) -> str:
 
 
 def _parted(episode: Episode) -> tuple[str, str, str]:
-    """Return the words of an episode in three: the first is bold, the last goes below."""
+    """Return the text of an episode in three parts: the first is bold, the last goes below."""
     text = episode.text[:1].upper() + episode.text[1:]
     if episode.kind == "start" and episode.number is not None:
         bold, where = f"Start {episode.number}", f" on {episode.node}" if episode.node else ""
@@ -136,7 +136,7 @@ def error(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def values(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Show arguments, progress, data and result, with the secrets hidden."""
+    """Show arguments, progress, data and result, with secrets hidden."""
     run: RunView = data["run"]
     func = function_of(view.app.runs, run)
     shown = masked((), {"result": run.result, "data": run.data})[1]
@@ -154,7 +154,7 @@ def values(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def _pretty(value: Any) -> str:
     try:
         return pretty(value, 100)
-    except Exception as error:  # a user's own class may do anything
+    except Exception as error:  # a user's class may do anything
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
 
 
@@ -183,7 +183,7 @@ def _log_line(line: str) -> LogLine:
 
 
 def policy(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Show the policy in words, and who has touched the run."""
+    """Show the policy in words, and the people who have changed the run."""
     run: RunView = data["run"]
     acts = view.app.acts.acts_on("run", run.id, 5)
     return {"policy": list(_policy(run, view)), "acts": acts}
@@ -223,7 +223,7 @@ def _name(run: RunView) -> str:
 
 
 def ask_retry(view: View) -> Question:
-    """Ask when a run should be sent back."""
+    """Ask when to send a run back."""
     run = _found(view)
     retries = several(run.policy.retries, "retry", "retries")
     text = f"It goes back to the queue {run.queue}, keeps its id, and has {retries} again."
@@ -246,7 +246,7 @@ def retry(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def _overtaken(view: View, run: RunView, verb: str, done: str) -> str:
-    """Say why a run cannot be changed any more: somebody was quicker, or it has gone on by itself."""
+    """Say why a run cannot be changed any more: another person was faster, or the run has moved on."""
     kind = run_row(view.app, run, view.now).kind
     acts = view.app.acts.acts_on("run", run.id, 5)
     act = next((each for each in acts if each.verb == verb), None)
@@ -256,14 +256,14 @@ def _overtaken(view: View, run: RunView, verb: str, done: str) -> str:
 
 
 def ask_cancel(view: View) -> Question:
-    """Ask before a run is cancelled."""
+    """Ask before cancelling a run."""
     run = _found(view)
     text = "It is stopped as soon as its code lets it." if run.status is Status.RUNNING else "It will not start."
     return Question(f"Cancel {_name(run)}?", text, "Cancel it", bad=True)
 
 
 def cancel(view: View, form: Mapping[str, str]) -> Deed:
-    """Cancel a run that waits, or stop one that runs."""
+    """Cancel a waiting run, or stop a running one."""
     run = _found(view)
     if not view.app.cancel(run.id):
         raise BadParameter(_overtaken(view, _found(view), "cancel", "cancelled"))
@@ -273,13 +273,13 @@ def cancel(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_delete(view: View) -> Question:
-    """Ask before a record is deleted."""
+    """Ask before deleting a record."""
     run = _found(view)
     return Question(f"Delete {_name(run)}?", "Its record, error and log are gone for good.", "Delete it", bad=True)
 
 
 def delete(view: View, form: Mapping[str, str]) -> Deed:
-    """Delete the record of a run that has ended."""
+    """Delete the record of an ended run."""
     run = _found(view)
     if not view.app.delete(run.id):
         raise BadParameter(f"{_name(run)} has not ended, so it cannot be deleted; cancel it first")
@@ -287,7 +287,7 @@ def delete(view: View, form: Mapping[str, str]) -> Deed:
 
 
 def ask_change(view: View) -> Question:
-    """Ask where, when and how urgently a waiting run should start."""
+    """Ask for the queue, time and priority of a waiting run."""
     run = _found(view)
     fields = {"queue": run.queue, "priority": run.priority}
     text = "It waits. Change what you like; what you leave stays as it is."

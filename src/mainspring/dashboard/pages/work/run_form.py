@@ -1,4 +1,4 @@
-"""The form to enqueue a task, or to run a call again with changes: fields from the function's parameters, else JSON."""
+"""The form to enqueue a task, or to run a call again with changes: fields for the function's parameters, else JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIMPLE: Final = (str, int, float, bool, type(None))
 
 
 class FormField(NamedTuple):
-    """One parameter: its name, what stands in the field, and what to say about it."""
+    """One parameter: its name, the content of its field, and a remark about it."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class FormField(NamedTuple):
 
 
 def read(view: View) -> dict[str, Any]:
-    """Read the task or the run that the form is about, and its parameters."""
+    """Read the task or run of the form, and its parameters."""
     again, wanted = view.text("again", most=600), view.text("task", most=300)
     run = run_of(view, again) if again else None
     names = sorted(task.name for task in view.tasks)[:MOST_TASKS]
@@ -74,7 +74,7 @@ def _task(view: View, name: str) -> Task[..., Any] | None:
 
 
 def _fields(view: View, task: Task[..., Any] | None, run: RunView | None) -> tuple[list[FormField], str]:
-    """Return a field for each parameter, and as JSON the keyword arguments that have none."""
+    """Return a field for each parameter, and the other keyword arguments as JSON."""
     given = {} if run is None else _arguments(run, function_of(view.app.runs, run))
     if task is None:
         return [], _as_json(given)
@@ -107,7 +107,7 @@ def _kind(annotation: Any) -> str:
 
 
 def _typed_text(value: Any) -> str:
-    """Return a value as one types it: text as it is unless it would be read as something else, all else as JSON."""
+    """Return a value as a person would type it: text unchanged if it reads back as text, everything else as JSON."""
     if isinstance(value, Secret):
         return ""
     if isinstance(value, str):
@@ -130,7 +130,7 @@ def _as_json(values: Mapping[str, Any]) -> str:
 
 
 def ask(view: View) -> Question:
-    """Ask on a page of its own if somebody comes here without the form."""
+    """Ask on a separate page if the visitor comes here without the form."""
     return Question("Enqueue a task?", "Choose the task on the form.", "Enqueue it")
 
 
@@ -154,12 +154,12 @@ def _again(view: View, run_id: str, form: Mapping[str, str], options: dict[str, 
     names = list(parameters_of(func))
     kept = {names[number]: value for number, value in enumerate(run.args) if number < len(names)} | dict(run.kwargs)
     given = _values(form)
-    if len(run.args) > len(names):  # the names of positional arguments are not known here
+    if len(run.args) > len(names):  # the names of positional arguments are unknown here
         if given:
             raise BadParameter("the function is not known here, so its arguments cannot be changed")
         return view.app.again(run_id, **options)
     for name in list(given):
-        # Nobody has touched a field that shows what the run had: keep the value, whose type a form cannot show.
+        # The visitor did not change this field: keep the run's value, whose type a form cannot show.
         if name in kept and form.get(f"arg.{name}") == _typed_text(_arguments(run, func).get(name)):
             given[name] = kept[name]
     return view.app.again(run_id, args=(), kwargs={**kept, **given}, **options)

@@ -1,4 +1,4 @@
-"""Runs: the filter, how the matches spread over time, how many have which status, and the newest of them."""
+"""Runs: the filter, the matches over time, their numbers by status, and the newest of them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = ["PAGE", "facets_of"]
 PAGE_RUNS: Final = 50
 MOST_PAGE_RUNS: Final = 200
 RUNS_SEARCHED: Final = 1000
-"""Look through this many runs for one page of a filter that no store has an index for."""
+"""The most runs to search for one page, for a filter without an index."""
 RUNS_DRAWN: Final = 400
-"""Draw this many of the newest matches, if a store has an index for them."""
+"""The number of newest matches to draw, for a filter with an index."""
 COUNT_CAP: Final = 10_000
 CONDITIONS_TRIED: Final = 5
 CULPRIT_CAP: Final = 1000
-"""Count this far to tell which condition of a filter excludes most."""
+"""The cap of the counts that find the condition of a filter that excludes most."""
 COUNTS_SECONDS: Final = 3.0
 BARS: Final = 60
 STRETCHES: Final = (900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
-"""Seconds that a chart of runs may show, if no filter says since when."""
+"""The possible lengths of a chart of runs in seconds, if no filter sets its beginning."""
 MOST_SHARE: Final = 0.85
 FACETS: Final = (
     *("waiting", "delayed", "blocked", "running", "retrying"),
@@ -51,7 +51,7 @@ FACETS: Final = (
 
 
 class Facet(NamedTuple):
-    """A status to filter by: how many runs have it, and whether one looks at them now."""
+    """A status to filter by: the number of its runs, and whether it is selected."""
 
     kind: str
     number: str
@@ -60,7 +60,7 @@ class Facet(NamedTuple):
 
 
 class Culprit(NamedTuple):
-    """The condition that excludes most: its key and value, how many would match without it, where that leads."""
+    """The condition that excludes most: its key and value, the number of matches without it, and a link."""
 
     key: str
     text: str
@@ -70,7 +70,7 @@ class Culprit(NamedTuple):
 
 
 def read(view: View) -> dict[str, Any]:
-    """Read the page of runs that the URL asks for."""
+    """Read the page of runs that the URL requests."""
     wanted = WantedRuns(view)
     size = view.number("limit", PAGE_RUNS, 1, MOST_PAGE_RUNS)
     after = run_at_cursor(view.text("after"))
@@ -92,7 +92,7 @@ def read(view: View) -> dict[str, Any]:
 
 
 def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
-    """Return the condition without which most runs match, of the first few; None if no single one is to blame."""
+    """Return the condition without which most runs match, among the first few; None if no single one is to blame."""
     found = []
     for key in sorted(wanted.terms)[:CONDITIONS_TRIED]:
         without = wanted.without(key)
@@ -113,7 +113,7 @@ def _few(view: View, text: str) -> RunCount:
 
 
 def _rows(view: View, runs: Sequence[RunView]) -> list[RunLine]:
-    """Return the rows of a table; those that wait say why, as far as their queue tells."""
+    """Return the rows of a table; a waiting run shows the reason, if its queue gives one."""
     rows = [run_row(view.app, run, view.now) for run in runs]
     if not any(row.kind in ("waiting", "delayed", "blocked") for row in rows):
         return rows
@@ -142,7 +142,7 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
 
 
 def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> SearchPage:
-    """Find a page; for a filter that has to look at each run, one pass serves the page, the chart and the counts."""
+    """Find a page; without an index, one pass over the runs serves the page, the chart and the counts."""
     if after is None and not filter_for(view.app.runs, wanted.without("status")).is_indexed():
         seen = _newest_matches(view, wanted.without("status"))
         mine = [run for run in seen.runs if _has_status(run, wanted, view.now)]
@@ -164,7 +164,7 @@ def _paging(wanted: WantedRuns, page: SearchPage | None, later: bool) -> dict[st
 
 
 def _suggestions(view: View) -> list[str]:
-    """Return what one may type next: the keys, and the values that are known here."""
+    """Return suggestions for the filter: the keys, and known values."""
 
     def read() -> list[str]:
         tasks = sorted(task.name.rpartition(":")[2] for task in view.tasks)
@@ -181,8 +181,8 @@ def _suggestions(view: View) -> list[str]:
 
 
 def _newest_matches(view: View, text: str) -> SearchPage:
-    """Return the newest runs that match, of those that are looked through for a chart."""
-    indexed = filter_for(view.app.runs, text).is_indexed()  # a bad filter raises, whatever is remembered
+    """Return the newest matches for a chart, from a limited search."""
+    indexed = filter_for(view.app.runs, text).is_indexed()  # a bad filter raises even if there is a remembered answer
     most = RUNS_DRAWN if indexed else RUNS_SEARCHED
     return view.cached(("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most))
 
@@ -194,7 +194,7 @@ def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
         return {"facets": [], "total": ""}
     counts = facets_of(view, wanted.without("status"))
     chosen = wanted.terms.get("status", [])
-    if counts is None:  # they are being counted; an update brings them
+    if counts is None:  # they are still being counted; an update brings them
         found = [Facet(kind, "", wanted.url(status=kind), chosen == [kind]) for kind in FACETS]
         return {"facets": found, "total": "", "all_url": wanted.url(status=None), "all_here": not chosen}
     found = [
@@ -207,7 +207,7 @@ def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def facets_of(view: View, text: str) -> dict[str, RunCount] | None:
-    """Count by status the runs that match a filter without one, exactly or up to a cap; None if that takes longer."""
+    """Count the matches of a filter without a status, by status, exactly or up to a cap; None if it takes too long."""
     return remembered_soon(view.app, ("runs.facets", text), COUNTS_SECONDS, lambda: _count(view, text))
 
 
@@ -226,7 +226,7 @@ def _count(view: View, text: str) -> dict[str, RunCount]:
 
 
 def _pending(view: View, text: str) -> dict[str, RunCount]:
-    """Tell waiting runs from delayed and retried ones: by looking at each, as far as that is quick."""
+    """Distinguish waiting runs from delayed and retried ones by reading each, if that is quick."""
     number = view.app.count_up_to(text, COUNT_CAP).number
     page = view.app.search(text, limit=RUNS_DRAWN, most=RUNS_DRAWN) if number else None
     kinds: Counter[str] = Counter() if page is None else Counter(kind_of(run, view.now) for run in page.runs)
@@ -257,7 +257,7 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _beginning(runs: Sequence[RunView], now: int) -> int:
-    """Return where a chart of runs begins, if nobody says: the shortest stretch that holds most of them."""
+    """Return the default beginning of a chart of runs: the shortest range that holds most of them."""
     for seconds in STRETCHES:
         begin = now - seconds * SECOND
         if sum(run.record.created_at >= begin for run in runs) >= MOST_SHARE * len(runs):

@@ -1,4 +1,4 @@
-"""Tasks: which take the workers' time, how long they take, how often they fail."""
+"""Tasks: their share of the workers' time, their durations, their failure rates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_TASKS: Final = 100
 
 
 class TaskRow(NamedTuple):
-    """One task in the table; `share` is its part of all the time that tasks took."""
+    """One task in the table; `share` is its part of the time that all tasks took."""
 
     figures: TaskFigures
     module: str

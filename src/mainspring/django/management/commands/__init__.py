@@ -1,1 +1,1 @@
-"""django-q's commands, and one that takes over its data."""
+"""django-q's commands, and a command that takes over its data."""

@@ -1,4 +1,4 @@
-"""`manage.py mainspring_import_django_q`: take over what django-q has left in its tables."""
+"""`manage.py mainspring_import_django_q`: take over the contents of django-q's tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    """Takes over queued and finished tasks, and schedules unless they are in the same table anyway."""
+    """The command that takes over queued and finished tasks, and schedules unless both use one table."""
 
     help = (
         "Take over the tasks in django-q's tables. Stop its cluster first. Without --write it only says what it would "
         "do. Pickles are read without importing or calling anything that they name."
     )
 
-    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` reports problems once, instead of every command
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
@@ -26,8 +26,8 @@ class Command(BaseCommand):
         parser.add_argument("--database", help="The alias of django-q's database; by default that of the store.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Take over, or say what would be."""
-        from mainspring.django.conf import conf  # these read the settings
+        """Take over the data, or report what would be taken over."""
+        from mainspring.django.conf import conf  # these modules read the settings
         from mainspring.django.importing.django_q import Importer
         from mainspring.django.models import Schedule
 

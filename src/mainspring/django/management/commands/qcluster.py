@@ -1,4 +1,4 @@
-"""`manage.py qcluster`: a sentinel in the foreground, over worker processes, with the project's settings."""
+"""`manage.py qcluster`: run a sentinel in the foreground, over worker processes, with the project's settings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mainspring.errors import MainspringError
 __all__ = ["APP", "Command", "cluster_settings"]
 
 APP: Final = "mainspring.django.app:app"
-"""Where worker processes import the project's app from."""
+"""The path from which worker processes import the project's app."""
 FATAL: Final = ("mainspring.E001", "mainspring.E002", "mainspring.E004", "mainspring.E007")
 
 
 class Command(BaseCommand):
-    """Executes what is enqueued and fires what is scheduled."""
+    """The command that executes runs and fires schedules."""
 
     help = "Execute enqueued tasks and fire schedules, in worker processes. Ctrl-C lets started tasks end."
-    # The messages about settings are read below; the checks of the whole project would run in every restart.
+    # The code below reads the messages about settings; checks of the whole project would run at every restart.
     requires_system_checks: tuple[str, ...] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -65,13 +65,13 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _run_again_and_again(self) -> None:
-        """Run this command without --reload in a process of its own, and replace it when a file changes."""
+        """Run this command without --reload in a child process, and replace that when a file changes."""
         command = [word for word in get_child_arguments() if word != "--reload"]
         sys.exit(Reloader(command, Files(Path(getattr(settings, "BASE_DIR", None) or Path.cwd()))).run())
 
 
 def is_private() -> bool:
-    """Return True if only this process sees what is enqueued: the database is in memory, or a test's transaction."""
+    """Return True if only this process sees enqueued runs: in an in-memory database or an open transaction."""
     alias = conf().alias
     if alias is None or alias not in connections.databases:
         return False
@@ -81,7 +81,7 @@ def is_private() -> bool:
 
 
 def run_here(made: Settings) -> None:
-    """Execute what is due in this thread, as a test wants it; raise ValueError if the cluster would not end."""
+    """Execute the due runs in this thread, for a test; raise ValueError unless the cluster is to end by itself."""
     if not made.burst:
         raise ValueError(
             "worker processes cannot see this database, which is in memory or in an open transaction; in a test, use "
@@ -93,7 +93,7 @@ def run_here(made: Settings) -> None:
 
 
 def cluster_settings(options: Mapping[str, Any]) -> Settings:
-    """Return the settings of a cluster: the project's, and the options of the command."""
+    """Return the settings of a cluster: the project's, with the options of the command."""
     name = options.get("cluster_name")
     found = read(cluster=name) if name else conf()
     wrong = [message for message in found.messages if message.id in FATAL]
@@ -113,7 +113,7 @@ def cluster_settings(options: Mapping[str, Any]) -> Settings:
 
 
 def _queues(options: Mapping[str, Any]) -> dict[str, int | None] | None:
-    """Return the queues to serve; None for all that the project declares."""
+    """Return the queues to serve; None for all queues that the project declares."""
     if options.get("queues"):
         return parse_queues(options["queues"])
     name = options.get("cluster_name") or os.environ.get(CLUSTER_VARIABLE)
@@ -122,14 +122,14 @@ def _queues(options: Mapping[str, Any]) -> dict[str, int | None] | None:
     others = (getattr(settings, "Q_CLUSTER", None) or {}).get("ALT_CLUSTERS") or {}
     if not others:
         return None
-    # Those clusters are started by their names, with settings of their own.
+    # Those clusters are started by name, with their own settings.
     from mainspring.django.app import app  # django.setup() may be running when this module is imported
 
     return {queue: None for queue in app.declared_queues() if queue not in others}
 
 
 def _log_level(options: Mapping[str, Any], level: str | None) -> str | None:
-    """Return the level of the log on stderr; None if the project's LOGGING takes care of ours."""
+    """Return the level of the log on stderr; None if the project's LOGGING handles our loggers."""
     if "mainspring" in (getattr(settings, "LOGGING", None) or {}).get("loggers", {}):
         return None
     by_verbosity = {0: "error", 1: "info", 2: "info", 3: "debug"}

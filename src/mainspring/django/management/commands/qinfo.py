@@ -1,4 +1,4 @@
-"""`manage.py qinfo`: the state of the clusters, the settings in use, or the ids of the clusters."""
+"""`manage.py qinfo`: show the clusters, the settings in use, or the ids of the clusters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _HIDDEN = ("secret_key", "messages")
 
 
 class Command(BaseCommand):
-    """Shows the project's app once, as `mainspring status` does."""
+    """The command that shows the project's app once, as `mainspring status` does."""
 
     help = "Show queues, schedules, clusters and counts."
 
-    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` reports problems once, instead of every command
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--ids", action="store_true", help="Print the ids of the running clusters.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Show it."""
+        """Show the requested information."""
         from mainspring.django.app import app
 
         if options["config"]:

@@ -1,4 +1,4 @@
-"""`manage.py qmemory`: the memory of the worker processes, as they announce it."""
+"""`manage.py qmemory`: show the memory of the worker processes, as they announce it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mainspring.jobstores.base import NodeInfo
 __all__ = ["Command"]
 
 PAUSE_SECONDS: Final = 5.0
-"""A node announces its memory with each heartbeat."""
+"""Seconds between two prints: a node announces its memory with each heartbeat."""
 
 
 class Command(BaseCommand):
-    """Prints the memory of each cluster, and of its workers if asked."""
+    """The command that prints the memory of each cluster, and optionally of its workers."""
 
     help = "Watch the memory of clusters; Ctrl-C ends it."
 
-    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` reports problems once, instead of every command
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--workers", action="store_true", help="Show each worker process.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Show it, every few seconds unless once is enough."""
+        """Print the memory once, or every few seconds."""
         from mainspring.django.app import app
 
         try:

@@ -1,4 +1,4 @@
-"""`manage.py qmonitor`: queues, schedules, clusters and what happened last, live."""
+"""`manage.py qmonitor`: show queues, schedules, clusters and the latest events, live."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    """Shows the project's app live, as `mainspring top` does."""
+    """The command that shows the project's app live, as `mainspring top` does."""
 
     help = "Watch clusters, queues and tasks, and act on them by single keys; q quits."
 
-    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` says it once, not each command
+    requires_system_checks: tuple[str, ...] = ()  # `manage.py check` reports problems once, instead of every command
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--run-once", action="store_true", help="Print it once, as without a terminal.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Show it."""
+        """Show the live screen."""
         from mainspring.django.app import app
 
         if options["run_once"] or not has_terminal():

@@ -1,1 +1,1 @@
-"""The contract about runs that come after others."""
+"""The rules for runs that come after others."""

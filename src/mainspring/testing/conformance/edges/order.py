@@ -45,7 +45,7 @@ ENDS = {
 
 @in_one_shard
 class EdgeConformance:
-    """Runs that come after others: added, released, refused."""
+    """Tests that add, release and refuse runs that come after others."""
 
     # -- blocked -----------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class EdgeConformance:
     def test_runs_that_wait_behind_one_another_are_all_found(self, store: JobStore) -> None:
         first = add_run(store)
         second = add_after(store, first)
-        third = add_after(store, second, queue="later")  # it waits behind one that waits
+        third = add_after(store, second, queue="later")  # it waits behind a run that waits itself
         assert {run.id for run in store.find_runs(RunQuery(status=(Status.BLOCKED,)))} == {second.id, third.id}
         assert [run.id for run in store.find_runs(RunQuery(status=UNFINISHED, queue="later"))] == [third.id]
         assert {run.id for run in store.find_runs(RunQuery(status=UNFINISHED))} == {first.id, second.id, third.id}

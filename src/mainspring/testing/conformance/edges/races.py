@@ -1,4 +1,4 @@
-"""Edges between runs while several threads act at once: no run is lost, early or released twice."""
+"""Edges between runs under concurrent threads: no run is lost, started early or released twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THREADS = 8
 
 @in_one_shard
 class EdgeRaceConformance:
-    """Each run is released once and in time, although others add, end, cancel and claim at the same moment."""
+    """Tests that release each run once and in time while other threads add, end, cancel and claim runs."""
 
     def test_a_run_added_while_its_predecessor_ends_is_neither_lost_nor_early(self, store: JobStore) -> None:
         for round_ in range(ROUNDS):
@@ -136,7 +136,7 @@ class EdgeRaceConformance:
             assert sum(together(4, act)) == 10, f"round {round_}"
 
     def test_flows_run_to_their_ends_whoever_acts(self, store: JobStore) -> None:
-        """Several threads add and run small flows at once: each step starts once, after all that it comes after."""
+        """Add and run small flows in several threads: each step starts once, after all its predecessors."""
         flows, width = 6, 4
         finished: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The life of edges: they are counted, found and forgotten, and keep runs from being pruned; fires in a chain."""
+"""The life of edges: a store counts, finds and forgets them, and does not prune their runs; fires in a chain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOUR = 3600
 
 @in_one_shard
 class EdgeUpkeepConformance:
-    """Edges are counted, found, forgotten, and keep their runs; overdue fires form a chain."""
+    """Tests that a store counts, finds and forgets edges, keeps their runs, and chains overdue fires."""
 
     # -- counted, found, forgotten -----------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class EdgeUpkeepConformance:
             add_after(store, first)
             assert current(store, first).followed == number + 1
         token = new_token()
-        for _ in range(2):  # also if it is repeated
+        for _ in range(2):  # a repeated claim returns the same
             assert [run.followed for run in claim(store, token=token)] == [3]
 
     def test_successors_are_found_by_their_predecessor(self, store: JobStore) -> None:
@@ -63,7 +63,7 @@ class EdgeUpkeepConformance:
             for run_id, ids in expected.items():
                 assert {run.id for run in store.find_runs(RunQuery(after=run_id))} == ids
                 assert store.stats(RunQuery(after=run_id)).matching == len(ids)
-            settle(store, fail(store, first))  # an edge stays when its predecessor has ended
+            settle(store, fail(store, first))  # an edge stays after its predecessor has ended
         blocked = RunQuery(after=first.id, status=(Status.BLOCKED,))
         assert [run.id for run in store.find_runs(blocked)] == []
         page = store.find_runs(RunQuery(after=first.id), limit=1)
@@ -168,7 +168,7 @@ class EdgeUpkeepConformance:
 
 
 def _count(store: JobStore) -> int:
-    """Return the number of unfinished runs that a scheduler is given with the job."""
+    """Return the number of unfinished runs that a scheduler receives with the job."""
     job = stored(store)
     job.at = store.beat() - SECOND
     store.update_job(job)

@@ -1,1 +1,1 @@
-"""History, which a store may keep: what people did, and what was counted."""
+"""History, which is optional for a store: people's acts, and counters."""

@@ -1,4 +1,4 @@
-"""Acts of people: the store keeps them, finds them by their subject, and forgets old ones."""
+"""People's acts: a store keeps them, finds them by subject, and forgets old ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ START = 1_760_000_000_000_000
 
 
 def make_act(at: int = START, target: str = "mail", **fields: Any) -> Act:
-    """Make an act of its own id."""
+    """Make an act with a new id."""
     base = {"verb": "pause_queue", "kind": "queue", "by": "ann"}
     return Act(**{"id": act_id(at, new_id("-")), "at": at, "target": target, **base, **fields})
 
 
 class ActConformance:
-    """The store keeps who did what."""
+    """Tests that a store keeps who did what."""
 
     def test_an_act_is_kept_as_it_is(self, store: JobStore) -> None:
         act = make_act(why="the provider is down, so stop ☂", details={"waiting": 12, "before": [1, None, "x"]})

@@ -1,4 +1,4 @@
-"""A store without history: an app works on it as on any other, and whoever asks for the past is told plainly."""
+"""A store without history: an app works on it as on any other, and a request for history raises a clear error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.testing.conformance.history.acts import make_act
 
 
 class NoHistoryConformance:
-    """The store overrides neither `acts` nor `tallies`."""
+    """Tests for a store that overrides neither `acts` nor `tallies`."""
 
     def test_it_takes_acts_and_counts_and_keeps_none(self, store: JobStore) -> None:
         assert not store.keeps_history
@@ -37,7 +37,7 @@ class NoHistoryConformance:
             task = app.task(work)
             app.start(work=True)
             assert task.enqueue(1).result(timeout=30) is None
-            app.pause_queue("default")  # an act, which is not recorded
+            app.pause_queue("default")  # an act, which this store does not record
             assert app.explain("queue:default").state == "paused"
             assert app.errors().groups == []
             for ask in (app.audit, app.metrics, app.task_figures, lambda: app.search("by:ann")):

@@ -1,4 +1,4 @@
-"""Counters that outlive runs: the store adds up what nodes counted, finds it by time, and forgets it by level."""
+"""Counters that outlive runs: a store adds up the nodes' counts, finds them by time, and forgets them by level."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MINUTES, HOURS, DAYS = range(3)
 
 
 def tally(store: JobStore, ago: int = 0, level: int = MINUTES, kind: str = "queue", name: str = "mail") -> Tally:
-    """Make a tally of an earlier stretch: one in its first cell, two in a later one."""
+    """Make a tally of an earlier stretch: one in its first cell, two in a later cell."""
     stretch = LEVELS[level].stretch
     return Tally(kind, name, level, store.beat() // stretch * stretch - ago * stretch, {0: 1, 70: 2})
 
@@ -23,7 +23,7 @@ def found(store: JobStore, level: int = MINUTES, kind: str = "queue", name: str 
 
 
 class TallyConformance:
-    """The store counts what happened."""
+    """Tests that a store adds up counts."""
 
     def test_counts_are_added_to_those_that_are_kept(self, store: JobStore) -> None:
         first = tally(store)
