@@ -94,7 +94,7 @@ def holds(condition: Condition, stored: StoredRun, run: StoredRun, now: int, end
 
 
 def is_sent_back(stored: StoredRun, run: StoredRun) -> bool:
-    """Return True if an outcome lets a run wait again that has ended or was refused; its edges have to be made anew."""
+    """Return True if an outcome makes an ended or refused run wait again; the store then cuts the old edges."""
     if stored.status in FINAL:
         return run.status not in FINAL
     return run.status == _BLOCKED and stored.status == _PENDING
