@@ -44,7 +44,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are used, so that `import mainspring` stays cheap.
+    # Import the public names on first use, so that `import mainspring` stays cheap.
     if name not in _PLACES:
         raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""`app.aio`: the app's verbs, awaitable. One decorator over a small thread pool keeps every signature and its types."""
+"""`app.aio`: the app's verbs for async code. One decorator over a small thread pool keeps every signature and type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _awaitable(
     @functools.wraps(verb)
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-        context.run(CALLER_LOOP.set, loop)  # coroutine functions that listen are awaited here, not there
+        context.run(CALLER_LOOP.set, loop)  # listeners that are coroutine functions run on this loop
         work: Callable[[], R] = functools.partial(context.run, verb, self._app, *args, **kwargs)
         return await self._off_loop(work)  # type: ignore[no-any-return]
 
@@ -65,7 +65,7 @@ def _gather(app: Mainspring, calls: Iterable[TaskCall[Any]], return_exceptions: 
 
 
 def _on_flow(app: Mainspring, verb: Callable[[], R]) -> R:
-    """Call a verb of a flow."""
+    """Call a verb of a flow; `_awaitable` passes the app, which the verb does not need."""
     return verb()
 
 
@@ -82,7 +82,7 @@ class AsyncFlow:
 
     @property
     def known(self) -> bool:
-        """Whether the flow was known already, by its name or by the unique key of its first call."""
+        """Whether the store already had the flow, by its name or by the unique key of its first call."""
         return self._flow.known
 
     def add(self, call: TaskCall[R], *, after: Any = None, on: str = "success") -> RunHandle[R]:
@@ -107,12 +107,12 @@ class AsyncFlow:
         return await self._face.on_flow(lambda: self._flow.runs)
 
     async def wait(self, timeout: float | None = None) -> list[RunView]:
-        """Wait until all runs of the flow have ended in any way, and return them; raise TimeoutError."""
+        """Wait until all runs of the flow have ended in any way; return them, or raise TimeoutError."""
         ids = await self._face.on_flow(self._flow.ids)
         return await self._face.wait(ids, timeout)
 
     async def counts(self) -> dict[Status, int]:
-        """Return how many runs of the flow there are in each status, joins included."""
+        """Return the number of runs of the flow in each status, including joins."""
         return await self._face.on_flow(self._flow.counts)
 
     async def status(self) -> Status:
@@ -120,7 +120,7 @@ class AsyncFlow:
         return await self._face.on_flow(self._flow.status)
 
     async def cancel(self) -> int:
-        """Cancel all runs of the flow that have not ended, and stop those that run; return how many there were."""
+        """Cancel all unfinished runs of the flow, and stop those that run; return how many there were."""
         return await self._face.on_flow(self._flow.cancel)
 
     async def retry(self) -> int:
@@ -153,18 +153,18 @@ class AsyncFace:
 
     def within(self, target: Any) -> AsyncWithin:
         """Return the verbs that enqueue inside the transaction of an AsyncSession or AsyncConnection."""
-        from mainspring.app.enqueuing.transactions import AsyncWithin  # it imports SQLAlchemy's ORM, which few need
+        from mainspring.app.enqueuing.transactions import AsyncWithin  # slow: it imports SQLAlchemy's ORM
 
         return AsyncWithin(self._app, target)
 
     async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
-        """Wait until all these runs have ended, however they did; raise TimeoutError."""
+        """Wait until all these runs have ended in any way; return them, or raise TimeoutError."""
         return await self._app.runs.wait_async(handles, timeout)
 
     def lifespan(self, work: bool = False, **options: Any) -> Callable[..., AbstractAsyncContextManager[None]]:
         """Return a lifespan for an ASGI framework: `FastAPI(lifespan=app.aio.lifespan(work=True))`.
 
-        It starts the app with the web process and stops it with it. Options are those of `start`.
+        The lifespan starts and stops the app together with the web process. It takes the options of `start`.
         """
 
         @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The only source of time, waiting and randomness: all code that waits takes a clock."""
+"""The only source of time, waiting and randomness. All code that waits takes a clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Wake(Protocol):
 
 
 class Clock(Protocol):
-    """Time, waiting and randomness; the simulator and the tests put their own in its place."""
+    """A source of time, waiting and randomness; the simulator and the tests replace it."""
 
     def now(self) -> int:
         """Return the wall-clock instant."""
@@ -54,7 +54,7 @@ class SystemClock:
 
     def random(self) -> float:
         """Return a number in [0, 1)."""
-        import random  # costs a millisecond, and triggers, which import this module, leave nothing to chance
+        import random  # takes a millisecond, and triggers, which import this module, do not need it
 
         return random.random()
 
@@ -72,7 +72,7 @@ class Bell:
 
     def set(self) -> None:
         """Wake the sleeper, now or at its next sleep."""
-        with suppress(RuntimeError):  # it rings already
+        with suppress(RuntimeError):  # it is ringing already
             self._silent.release()
 
     def clear(self) -> None:
@@ -89,39 +89,39 @@ SLOW_ANSWER_US: Final = 10_000
 
 
 class StoreTime:
-    """A store's time without asking it every time: its offset to the monotonic clock, as last observed.
+    """An estimate of a store's time: its last observed offset to the monotonic clock.
 
-    Asks the store, by `ask`, if the offset is unknown or older than `trusted` seconds.
+    It calls `ask` for the store's time only if the offset is unknown or older than `trusted` seconds.
     """
 
     def __init__(self, ask: Callable[[], int], clock: Clock, trusted: float = math.inf) -> None:
         self._ask, self._clock, self._trusted = ask, clock, trusted
         self._until = -math.inf
         self.offset = 0
-        """The store's time less the microseconds of the monotonic clock."""
+        """The store's time minus the monotonic clock, in microseconds."""
         self.slack = 0
-        """How far the store's time may be ahead of `now`: the store took this long to answer."""
+        """The most by which the store's time may be ahead of `now`: the time that the store took to answer."""
 
     def observe(self, now: int, asked: float) -> None:
-        """Note the store's time, asked for at `asked` by the monotonic clock."""
-        # Read after the answer, however long that took: to be behind the store's time does little harm, to be ahead
-        # does.
+        """Record the store's time; the caller asked for it at `asked`, by the monotonic clock."""
+        # Read the clock after the answer, however long that took: an estimate behind the store's time does little harm,
+        # one ahead of it does.
         monotonic = self._clock.monotonic()
         offset, slack = now - int(monotonic * SECOND), int((monotonic - asked) * SECOND)
-        # The true offset lies between this one and as much more as the answer took: an earlier, faster answer that fits
-        # is nearer to it.
+        # The true offset is between this one and this one plus the time of the answer. An earlier, faster answer in
+        # that range is more exact.
         fits = self._until > -math.inf and self.slack <= slack and offset <= self.offset <= offset + slack
         if not fits:
             self.slack, self.offset = slack, offset
-        self._until = monotonic + self._trusted  # last, so that no other thread trusts the offset before
+        self._until = monotonic + self._trusted  # last, so that no other thread uses the offset too early
 
     def now(self) -> int:
-        """Return the store's time as far as it is known here."""
+        """Return the store's time as last estimated; ask the store first if the estimate is too old."""
         monotonic = self._clock.monotonic()
         if monotonic >= self._until:
             self.observe(self._ask(), monotonic)
             if self.slack > SLOW_ANSWER_US:
-                # It may have had to open the store first. Now that it is open, the answer is more exact.
+                # The first call may have had to open the store. Now that it is open, a second answer is more exact.
                 monotonic = self._clock.monotonic()
                 self.observe(self._ask(), monotonic)
             monotonic = self._clock.monotonic()

@@ -92,12 +92,12 @@ __all__ = [
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Say what `word` may have meant: `; did you mean 'x'?`, or which names there are."""
-    import difflib  # only on the way to an error
+    """Suggest a known name for `word`, such as `; did you mean 'x'?`, or list the known names."""
+    import difflib  # slow to import, and only errors need it
 
     names = sorted(set(known))
     matches = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    # `jobs:send` in a script is `shop.jobs:send` to whoever imports it, and people say `send` for both.
+    # `jobs:send` in a script is `shop.jobs:send` for code that imports it, and people say `send` for both.
     last = word.rpartition(":")[2]
     same = [name for name in names if ":" in name and name.rpartition(":")[2] == last]
     matches = list(dict.fromkeys([*same, *matches]))[:3]
@@ -110,7 +110,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra from where mainspring itself came: an index, a wheel or a checkout."""
-    import json  # only on the way to an error, like the others
+    import json  # slow to import, and only errors need these
     import os
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
@@ -126,16 +126,16 @@ def install_command(extra: str) -> str:
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a note to an exception, as `error.add_note` does; do nothing if its class resists."""
+    """Add a note to an exception, as `error.add_note` does; do nothing if its class prevents it."""
     with suppress(BaseException):
-        # Not by setting an attribute, which a frozen dataclass forbids.
+        # Do not set an attribute, which a frozen dataclass forbids.
         error.__dict__.setdefault("__notes__", []).append(text)
 
 
 def is_own(error: BaseException) -> bool:
-    """Return True if user code raised this error on its own account, `sys.exit()` included: it must not end our thread.
+    """Return True if user code raised this error, `sys.exit()` included: it must not end our thread.
 
-    Return False for a keyboard interrupt, the death of a greenlet and whatever else is meant for this thread.
+    Return False for a keyboard interrupt, the death of a greenlet and any other exception that is meant for our thread.
     """
     if isinstance(error, Exception | SystemExit | GeneratorExit):
         return True
@@ -143,7 +143,7 @@ def is_own(error: BaseException) -> bool:
 
 
 class MainspringError(Exception):
-    """Base of all errors of this library."""
+    """The base of all errors of this library."""
 
 
 class SchedulerAlreadyRunningError(MainspringError, RuntimeError):
@@ -154,7 +154,7 @@ class SchedulerAlreadyRunningError(MainspringError, RuntimeError):
 
 
 class SchedulerNotRunningError(MainspringError, RuntimeError):
-    """The scheduler has to be started first."""
+    """The scheduler is not running; start it first."""
 
     def __str__(self) -> str:
         return "the scheduler is not running; call start() first"
@@ -204,7 +204,7 @@ class JobLookupError(MainspringError, KeyError):
 
 
 class ConflictingIdError(MainspringError, KeyError):
-    """Another job has this id already."""
+    """Another job already has this id."""
 
     def __init__(self, job_id: str, advice: str = "choose another or pass replace_existing=True") -> None:
         super().__init__(job_id, advice)
@@ -227,7 +227,7 @@ class TransientJobError(MainspringError, ValueError):
 
 
 class VersionConflict(MainspringError, RuntimeError):
-    """The job was changed since it was read: read it again and repeat."""
+    """The job has changed since it was read: read it again and repeat the change."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
@@ -238,7 +238,7 @@ class VersionConflict(MainspringError, RuntimeError):
 
 
 class TransactionConflict(MainspringError, RuntimeError):
-    """Another transaction has just enqueued a run with the same id or unique key: begin yours again."""
+    """Another transaction has just enqueued a run with the same id or unique key: restart your transaction."""
 
 
 class RecordTooLarge(MainspringError, ValueError):
@@ -256,7 +256,7 @@ class RecordTooLarge(MainspringError, ValueError):
 
 
 class TooManyJobs(MainspringError, ValueError):
-    """The store is for few jobs, and would have more than it takes."""
+    """The store is for few jobs, and this would exceed its limit."""
 
     def __init__(self, number: int, most: int, place: str, what: str = "jobs") -> None:
         super().__init__(number, most, place, what)
@@ -270,9 +270,10 @@ class TooManyJobs(MainspringError, ValueError):
 
 
 class TransactionOpen(MainspringError, RuntimeError):
-    """The caller waits for a run inside a transaction that keeps it from ending.
+    """The caller waits for a run inside a transaction that prevents the run from ending.
 
-    It has enqueued the run, so nobody else sees that; or it has `locked` the store, so nobody else can write.
+    Either the transaction has enqueued the run, which nobody else sees yet; or it has `locked` the store, so that
+    nobody else can write.
     """
 
     def __init__(self, run_id: str, locked: bool = False) -> None:
@@ -293,7 +294,7 @@ class MaxInstancesReachedError(MainspringError, RuntimeError):
     """The job has as many unfinished instances as it allows."""
 
     def __init__(self, job: Any, max_instances: int | None = None) -> None:
-        # APScheduler's executors raise it with the job itself; only its id and number are kept, so that it pickles.
+        # APScheduler's executors pass the job itself. Keep only its id and limit, so that the error pickles.
         self.job_id: str = job if isinstance(job, str) else job.id
         self.max_instances: int = job.max_instances if max_instances is None else max_instances
         super().__init__(self.job_id, self.max_instances)
@@ -336,7 +337,7 @@ class NodeNotFound(MainspringError, LookupError):
 
 
 class HistoryNotKept(MainspringError, LookupError):
-    """The store keeps neither what people did nor what was counted."""
+    """The store keeps no history: neither the acts of people nor counters."""
 
     def __init__(self, store: str, lacking: str) -> None:
         super().__init__(store, lacking)
@@ -354,12 +355,12 @@ class TaskNotFound(MainspringError, LookupError):
         self.name, self.known, self.why = name, known, why
 
     def __str__(self) -> str:
-        known = [name for name in self.known if not name.startswith("mainspring:")]  # those are our own
+        known = [name for name in self.known if not name.startswith("mainspring:")]  # leave out mainspring's tasks
         return f"no task is called {self.name!r}{near(self.name, known)}{self.why}"
 
 
 class RunFailed(MainspringError, RuntimeError):
-    """The run failed; `traceback` is that of its last attempt, where it was executed."""
+    """The run failed; `traceback` comes from its last attempt, in the process that executed it."""
 
     def __init__(self, run_id: str, type: str, message: str, traceback: str) -> None:
         super().__init__(run_id, type, message, traceback)
@@ -395,7 +396,7 @@ class MissingInput(MainspringError, LookupError):
 
 
 class UnverifiedOutcome(MainspringError, RuntimeError):
-    """The store says that the run has ended, but no holder of the key has signed that; `why` says what is wrong."""
+    """The store says that the run has ended, but no holder of the key has signed its outcome; `why` has the reason."""
 
     def __init__(self, run_id: str, status: str, why: str) -> None:
         super().__init__(run_id, status, why)
@@ -409,7 +410,7 @@ class UnverifiedOutcome(MainspringError, RuntimeError):
 
 
 class AlertRefused(MainspringError, RuntimeError):
-    """The receiver of an alert answered with another status than 2xx."""
+    """The receiver of an alert answered with a status other than 2xx."""
 
     def __init__(self, host: str, status: int, answer: str = "") -> None:
         super().__init__(host, status, answer)
@@ -444,7 +445,7 @@ class RunTimeout(MainspringError, TimeoutError):
         self.seconds = seconds
 
     def __str__(self) -> str:
-        # Raised bare inside a thread (only a class can be), hence the form without a figure.
+        # An interrupt raises the bare class inside a thread, so `seconds` may be missing.
         return "the run passed its time-out" + (f" of {self.seconds:g} s" if self.seconds is not None else "")
 
 

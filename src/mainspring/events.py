@@ -39,7 +39,7 @@ EVENT_RUN_STARTED = 2**24
 EVENT_RUN_CANCELLED = 2**25
 EVENT_RUN_BROKEN = 2**26
 EVENT_JOB_HEALTH = 2**27
-# What APScheduler's codes mean for a run.
+# APScheduler's codes under their names for runs.
 EVENT_RUN_SUBMITTED = EVENT_JOB_SUBMITTED
 EVENT_RUN_SUCCEEDED = EVENT_JOB_EXECUTED
 EVENT_RUN_FAILED = EVENT_JOB_ERROR
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class SchedulerEvent:
-    """Something that happened to the scheduler; `alias` names the store or executor concerned."""
+    """An event of the scheduler; `alias` names the store or executor concerned."""
 
     def __init__(self, code: int, alias: str | None = None) -> None:
         self.code = code
@@ -71,7 +71,7 @@ class SchedulerEvent:
 
 
 class JobEvent(SchedulerEvent):
-    """Something that happened to a job, or to a run: then `job_id` is None unless a job made it."""
+    """An event of a job, or of a run; the `job_id` of a run is None unless a job made it."""
 
     run_id: str | None = None
     task: str | None = None
@@ -91,7 +91,7 @@ class JobEvent(SchedulerEvent):
 
 
 class JobSubmissionEvent(JobEvent):
-    """Fires of a job were handed to its executor, or refused; or a run was enqueued."""
+    """The event of fires that were submitted to the job's executor or refused, or of a run that was enqueued."""
 
     def __init__(
         self, code: int, job_id: str | None, jobstore: str | None, scheduled_run_times: Sequence[datetime]
@@ -101,7 +101,7 @@ class JobSubmissionEvent(JobEvent):
 
 
 class JobExecutionEvent(JobEvent):
-    """A run succeeded, failed or was missed."""
+    """The event of a run that succeeded, failed or was missed."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class JobExecutionEvent(JobEvent):
 
 
 class JobHealthEvent(JobEvent):
-    """A job's `health` is `new`, `paused`, `up`, `late` or `down` now, and was `before`; `reason` says why."""
+    """A change of a job's health from `before` to `health` (`new`, `paused`, `up`, `late`, `down`), with a `reason`."""
 
     def __init__(self, code: int, job_id: str, jobstore: str | None, health: str, before: str | None) -> None:
         super().__init__(code, job_id, jobstore)
@@ -130,7 +130,7 @@ class JobHealthEvent(JobEvent):
 
 
 class RunEvent(JobEvent):
-    """Something that happened to a run, for which APScheduler has no event."""
+    """An event of a run for which APScheduler has no code."""
 
     run_id: str
 

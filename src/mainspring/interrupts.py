@@ -31,13 +31,13 @@ class InterruptRequest:
 
     def __init__(self) -> None:
         self.settled = False
-        """Whether the interrupting thread is done with this request."""
+        """Whether the interrupting thread has finished with this request."""
         self.left: type[BaseException] | None = None
         """The exception that the thread raises itself when it leaves the store."""
 
 
 class Shelter:
-    """Whether a thread is inside a store, and the requests to interrupt it."""
+    """The state of one thread: whether it is inside a store, and the requests to interrupt it."""
 
     __slots__ = ("_knocks", "inside")
 
@@ -67,13 +67,13 @@ class Shelter:
             raise
 
     def leave(self) -> None:
-        """Leave the store, and raise the exception that has waited for that."""
+        """Leave the store, and raise the exception that a request has left to this thread."""
         self.inside = False
         if self._knocks:
             self._open()
 
     def _open(self) -> None:
-        """Wait until a request is settled, and raise what it left to this thread."""
+        """Wait until a request is settled, and raise the exception that it left to this thread."""
         knock = self._knocks[0]
         while not knock.settled:
             time.sleep(0)

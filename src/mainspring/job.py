@@ -1,4 +1,4 @@
-"""A job, under the name by which APScheduler's users import it."""
+"""`Job`, under the module name that APScheduler's users import."""
 
 from mainspring.core.job import Job
 

@@ -1,9 +1,9 @@
 """Locks that are free in a forked child.
 
-A fork copies every lock as it is. If another thread holds one at that moment, that thread does not exist in the child,
-and the child would wait for it for ever: a web server that forks its workers, multiprocessing, `os.fork()` in a task.
-So every lock that a child may need is made free there, before any other code of ours runs in it. What such a lock
-guards must be of use whatever another thread was doing to it, or be made anew in the child.
+A web server that forks its workers, multiprocessing, and `os.fork()` in a task all copy every lock as it is. If another
+thread holds a lock at that moment, that thread does not exist in the child, and the child would wait for ever. So this
+module frees every lock that a child may need, before any other code of ours runs there. The data that such a lock
+guards must be usable whatever another thread was doing to them, or the child must make them anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _locks: Final[WeakSet[Any]] = WeakSet()
 
 
 def free_in_children(lock: L) -> L:
-    """Return this lock or condition, which every forked child then finds free."""
+    """Return this lock or condition, and free it in every forked child from now on."""
     _locks.add(lock)
     return lock
 

@@ -1,4 +1,4 @@
-"""Triggers, executors and job stores by name: built in, by entry point, or by import path."""
+"""Find triggers, executors and job stores by name: built in, by entry point, or by import path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.triggers.base import BaseTrigger
 
 __all__ = ["check_options", "find_plugin", "make_trigger", "takes_option", "without_excluded"]
 
-# The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
+# List the built-in ones here: reading the metadata of the installed packages takes milliseconds.
 _BUILT_IN: Final = {
     "executor": {
         "debug": "mainspring.executors.debug:DebugExecutor",
@@ -36,7 +36,7 @@ _EXTRAS: Final = ("gevent", "tornado", "twisted", "sqlalchemy", "redis", "zookee
 def find_plugin(kind: str, name: str) -> type[Any]:
     """Return the class of a trigger, executor or job store by its name or its import path `module:Class`."""
     if ":" in name:
-        # A configuration written for APScheduler names its classes; ours are at the same places.
+        # A configuration written for APScheduler names its classes; ours have the same paths.
         ref = name.replace("apscheduler.", "mainspring.", 1) if name.startswith("apscheduler.") else name
         return ref_to_obj(ref)  # type: ignore[no-any-return]
     if kind == "trigger":
@@ -87,10 +87,10 @@ def make_trigger(
     crontab: bool = True,
     besides: Iterable[str] = (),
 ) -> BaseTrigger:
-    """Make a trigger of its name and arguments, or of a crontab expression; an interval starts at `now`.
+    """Make a trigger from its name and arguments, or from a crontab expression; an interval starts at `now`.
 
-    The option `exclude` leaves out fires of any trigger. `besides` are the options of whatever has the trigger: the
-    error about a misspelt one suggests those, too.
+    The option `exclude` leaves out fires of any trigger. `besides` are the other options that the caller accepts: the
+    error about a misspelt option suggests those, too.
     """
     exclude = options.pop("exclude", None)
     made = _make_trigger(trigger, options, zone, now, crontab, besides)
@@ -133,12 +133,12 @@ def _make_trigger(
     try:
         return factory(**options)  # type: ignore[no-any-return]
     except TypeError:
-        check_options("trigger", name, factory, options, besides)  # says which argument is wrong, if one is
+        check_options("trigger", name, factory, options, besides)  # names the wrong argument, if there is one
         raise
 
 
 def _refuse(options: Iterable[str], what: str, known: Iterable[str]) -> None:
-    """Raise if an option is left that nothing takes."""
+    """Raise an error if an unknown option is left."""
     for option in options:
         raise TypeError(f"{option!r} is no argument of {what}{near(option, known)}")
 
@@ -153,7 +153,7 @@ def _trigger_factory(name: str) -> tuple[Callable[..., Any], bool, bool]:
 
 @lru_cache(maxsize=256)
 def _parameters(factory: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names a class takes as keywords, or None if it takes any."""
+    """Return the keyword arguments of a class by name, or None if it takes any."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):

@@ -46,8 +46,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: triggers need the helpers for times only, and importing a trigger stays cheap.
-    if name in __all__:  # and not found here: a helper for callables
+    # Import lazily: triggers need only the helpers for times, and importing a trigger should stay cheap.
+    if name in __all__:  # a public name that this module lacks is a helper for callables
         from mainspring.core import references
 
         return getattr(references, name)
@@ -68,7 +68,7 @@ class _Undefined:
 
 
 undefined: Final = _Undefined()
-"""Stands for an argument that was not given, where None means something."""
+"""The default of an argument for which None has a meaning."""
 
 _TRUE = frozenset(["1", "on", "t", "true", "y", "yes"])
 _FALSE = frozenset(["0", "f", "false", "n", "no", "off"])
@@ -84,7 +84,7 @@ def asint(text: str | int | None) -> int | None:
 
 
 def asbool(obj: object) -> bool:
-    """Read a boolean from a text such as `yes`, `off` or `1`; anything else counts by its truth."""
+    """Read a boolean from a text such as `yes`, `off` or `1`; return the truth of any other value."""
     if not isinstance(obj, str):
         return bool(obj)
     word = obj.strip().lower()
@@ -107,7 +107,7 @@ def asdate(obj: str | date | None) -> date | None:
 def convert_to_datetime(
     input: date | str | None, tz: tzinfo | str | None, arg_name: str | None = None
 ) -> datetime | None:
-    """Make an aware datetime of a datetime, date or text; a naive one is a wall clock time in `tz`."""
+    """Make an aware datetime from a datetime, date or text; read a naive one as wall clock time in `tz`."""
     if input is None:
         return None
     moment = read_datetime(input, arg_name or "input")
@@ -119,16 +119,16 @@ def convert_to_datetime(
 
 
 def localize(dt: datetime, tzinfo: tzinfo) -> datetime:
-    """Make a naive datetime aware: a time in a gap becomes the first one after it, a doubled one its first pass."""
+    """Make a naive datetime aware; a time in a gap becomes the first time after it, a repeated time its first pass."""
     own = getattr(tzinfo, "localize", None)
-    if own is not None:  # pytz: its datetimes carry a tzinfo of their own
+    if own is not None:  # pytz, whose datetimes carry another tzinfo
         aware: datetime = own(dt)
         return aware
     return from_us(to_us(dt, zone_of(tzinfo)), tzinfo)
 
 
 def normalize(dt: datetime) -> datetime:
-    """Return the same instant as its time zone really shows it."""
+    """Return the same instant with the local time that its zone really shows."""
     return dt if dt.tzinfo is None else from_us(to_us(dt), dt.tzinfo)
 
 

@@ -1,4 +1,4 @@
-"""The cluster: a sentinel process over worker processes."""
+"""The cluster: worker processes, and a sentinel process that supervises them."""
 
 from __future__ import annotations
 

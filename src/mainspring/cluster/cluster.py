@@ -41,7 +41,7 @@ class Cluster:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._stat: ClusterStat | None = None
-        self._asking = threading.RLock()  # a signal handler may ask or stop while we read an answer
+        self._asking = threading.RLock()  # a signal handler may ask or stop while this thread reads an answer
         self._asked = False
         """Whether the sentinel owes an answer."""
         self._told_to_stop = False
@@ -54,7 +54,7 @@ class Cluster:
         context: Any = multiprocessing.get_context("spawn")
         self._stat, self._asked, self._told_to_stop = None, False, False
         self._pipe, theirs = context.Pipe()
-        # Not a daemon: a daemonic process may not have children. The workers end with it, and it ends with stop().
+        # Do not make it a daemon, which could not have children. The workers end with it, and it ends with stop().
         self._process = context.Process(target=_serve, args=(self._settings, theirs), name="mainspring-sentinel")
         self._process.start()
         theirs.close()
@@ -70,9 +70,9 @@ class Cluster:
         return int(self._process.pid)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Finish the started runs, give back the rest; return True if all has ended within `timeout` seconds.
+        """Finish the started runs and give back the others; return True if the cluster ends within `timeout` seconds.
 
-        Calling it again waits again.
+        A second call waits again.
         """
         if self._process is None:
             return True
@@ -86,7 +86,7 @@ class Cluster:
 
     @property
     def stat(self) -> ClusterStat | None:
-        """The latest state from the sentinel, asked for now if it answers; None before the start."""
+        """The current state if the sentinel answers, else the last known one; None before the start."""
         self._ask()
         if self._stat is not None and self._process is not None and not self._process.is_alive():
             return msgspec.structs.replace(self._stat, state="stopped", workers=())
@@ -99,7 +99,7 @@ class Cluster:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the cluster has been started but not all its workers."""
+        """Whether the cluster has been started, but not all of its workers have."""
         return self._process is not None and self._state() in ("", "starting")
 
     @property
@@ -114,7 +114,7 @@ class Cluster:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it has ended."""
+        """Whether the cluster has ended."""
         return self._state() == "stopped"
 
     def _state(self) -> str:
@@ -126,7 +126,7 @@ class Cluster:
         return "" if self._stat is None else self._stat.state
 
     def _ask(self) -> None:
-        """Ask the sentinel for the state of the cluster, unless an answer is due already."""
+        """Ask the sentinel for the state of the cluster, unless it already owes an answer."""
         self._hear(0)
         pipe, deadline = self._pipe, time.monotonic() + STAT_ANSWER_SECONDS
         with self._asking:

@@ -30,24 +30,25 @@ __all__ = ["LeaseKeeper"]
 SETTLE_TRIES: Final = 3
 SETTLE_BATCH_RUNS: Final = 1000
 CROWD_RUNS: Final = 20
-"""If more runs than this die together, do not charge them: most are innocent, and running each alone takes long."""
+"""If more runs than this die together, charge none of them the first time: most are innocent, and it would take long
+to execute each alone."""
 
 log = logging.getLogger("mainspring.cluster")
 
 
 class LeaseKeeper:
-    """Renews the claims of living workers on a thread of its own, and settles the runs of dead ones."""
+    """The keeper of a cluster's claims: a thread renews those of living workers, `settle` ends those of dead ones."""
 
     def __init__(self, app: Mainspring, workers: Callable[[], list[WorkerHandle]]) -> None:
         self._app, self._workers = app, workers
         self._lease = app.lease
         self._place = Workplace(app)
         self.busy = threading.Lock()
-        """Held while the thread uses the store: a fork must not copy locks of the store that are held."""
+        """Held while the thread uses the store: a fork must not copy locks of the store while they are held."""
         self.locked_out = False
         """Whether another process, perhaps a worker, holds the store's lock."""
         self.steady_since: float | None = None
-        """Since when the store has answered, by the monotonic clock; new workers start from it."""
+        """Since when the store has answered, by the monotonic clock; new workers get this time at their start."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._begin, name="mainspring-renew", daemon=True)
 
@@ -70,7 +71,7 @@ class LeaseKeeper:
         while not self._done.wait(pause):
             try:
                 with self.busy:
-                    self._app.store.beat()  # opens the store at first, which takes long while its lock is held
+                    self._app.store.beat()  # the first call opens the store, which takes long while its lock is held
                     self.renew()
                     self._app.hand_over_sums()
                 if down:
@@ -92,9 +93,9 @@ class LeaseKeeper:
             pause = self._lease / 3
 
     def renew(self) -> None:
-        """Renew the claims of living workers, and tell them which runs are lost or cancelled.
+        """Renew the claims of living workers, and make them stop the runs that are lost or cancelled.
 
-        If a worker stands still, give back the runs that it has not started: others have time for them.
+        If a worker stands still, give back the runs that it has not started, so that others can execute them.
         """
         living = [worker for worker in self._workers() if not worker.killed]
         for worker in living:
@@ -124,8 +125,8 @@ class LeaseKeeper:
         for start in range(0, len(ids), SETTLE_BATCH_RUNS):
             page = ids[start : start + SETTLE_BATCH_RUNS]
             runs = [run for run in store.get_runs(page) if run is not None and _is_held(run, claims)]
-            # A thread may have been stopped between its check of the lease and its note on the board. It will start its
-            # run in the end, and others may have executed it by then. So keep runs that may start only once.
+            # A thread may stand still between its check of the lease and its entry on the board. When it goes on, it
+            # starts its run, which others may have executed by then. So do not give back runs that may start only once.
             unstarted = [run for run in runs if run.policy.delivery != "at_most_once"]
             self._write([_report(run, worker, None, 0, self._app.now()) for run in unstarted])
             given += [run.id for run in unstarted]
@@ -134,10 +135,13 @@ class LeaseKeeper:
             log.warning("process %s stands still; giving back %s runs that it has not started", worker.pid, len(given))
 
     def settle(self, worker: WorkerHandle, code: int) -> None:
-        """Settle the runs of a dead worker: charge those it executed with its death, give back the rest."""
+        """Settle the runs of a dead worker: charge those that it executed with its death, and give back the others.
+
+        A run that is not at fault, for example because we killed the process, counts as interrupted instead.
+        """
         if worker.claims or worker.claiming:
             self._settle_patiently(worker, code)
-        try:  # the dead process cannot sign off, and would stay listed until its last heartbeat is old
+        try:  # the dead process cannot sign off: without this, it stays listed until its last heartbeat is old
             for node in self._app.store.nodes():
                 if (node.host, node.pid) == (platform.node(), worker.pid):
                     self._app.store.beat(node, ttl=0)
@@ -186,7 +190,7 @@ class LeaseKeeper:
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy
         try:
-            # Only if needed: a module that crashes a process when imported must not crash this one.
+            # Import it only if needed: a module that crashes a process on import must not crash this one.
             if isinstance(policy.backoff, str) and isinstance(report.exception, RunTimeout):
                 policy = replace(policy, backoff=self._place.backoff(policy.backoff))
                 report.run = replace(report.run, policy=policy)
@@ -197,7 +201,7 @@ class LeaseKeeper:
 
 
 class _NoNotesSink:
-    """Takes the notes of a run that reports nothing any more."""
+    """A sink for a run that no longer reports anything."""
 
     def live(self, run: Run) -> RunNotes:
         """Return empty notes."""
@@ -219,7 +223,7 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
 def _report(
     run: Run, worker: WorkerHandle, posted: StartedRun | None, code: int, now: int, crowd: bool = False
 ) -> Report:
-    """Make the report of a run that a dead process left behind; if many died together, charge none the first time."""
+    """Make the report of a run of a dead process; if many runs died together, charge none of them the first time."""
     if run.cancelling:
         began = 0 if posted is None else run.started_at or now
         return Report(run, Result.CANCELLED, started_at=began, finished_at=now)
@@ -228,7 +232,7 @@ def _report(
     if posted is None:
         return Report(run, Result.UNSTARTED)
     if worker.killed or posted.ended or posted.apart or (crowd and not run.interruptions):
-        # We killed the process, or something else did, at least most probably: it is not the fault of this run.
+        # This run is not, or probably not, at fault: we killed the process, the run had ended, or many died together.
         return Report(run, Result.INTERRUPTED)
     return _failed(run, WorkerDied(worker.pid, code), now)
 

@@ -1,4 +1,4 @@
-"""How the command line writes its log: lines for people, or a JSON object a line for programs."""
+"""Write the log of the command line: lines for people, or one JSON object per line for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.contrib.logging import RunContext
 __all__ = ["JsonFormatter", "TextFormatter", "has_colours", "set_up_logging"]
 
 _FACTS: Final = ("run_id", "task", "job_id", "queue", "attempt", "status", "took")
-"""The attributes of a record of `mainspring.runs` that are about its run."""
+"""The attributes of a log record of `mainspring.runs` that describe its run."""
 _COLOURS: Final = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1", "DEBUG": "2"}
 
 
@@ -24,20 +24,20 @@ def set_up_logging(level: str | None, form: str = "text") -> None:
         return
     handler = logging.StreamHandler()
     if form == "json":
-        handler.addFilter(RunContext())  # so that the lines of tasks and of their libraries name the run, too
+        handler.addFilter(RunContext())  # makes the lines of tasks and of their libraries name the run, too
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(coloured=has_colours()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def has_colours() -> bool:
-    """Return True if stderr is a terminal, and the user has not asked for no colours."""
+    """Return True if stderr is a terminal and the user has not switched colours off."""
     return sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 class TextFormatter(logging.Formatter):
-    """Writes `time [process] LEVEL logger: message`; `brief` leaves out the date, the process and the logger.
+    """A formatter for `time [process] LEVEL logger: message`; `brief` leaves out the date, process and logger.
 
-    Characters that a terminal would obey are spelt out: an error's message may come from strangers.
+    It escapes control characters of terminals, since an attacker may have written an error's message.
     """
 
     def __init__(self, *, coloured: bool = False, brief: bool = False) -> None:
@@ -59,7 +59,7 @@ def _shown(character: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a JSON object a line: time, level, logger, process, message; of a run also its id, task and the rest."""
+    """A formatter for one JSON object per line: time, level, logger, process, message, and the facts about a run."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as JSON."""

@@ -1,4 +1,4 @@
-"""The messages between a worker process and its sentinel, over a pipe of their own."""
+"""The messages between a worker process and its sentinel, over a separate pipe for each worker."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 READY: Final = "ready"  # the worker has started
-AWAY: Final = "away"  # the error: the worker ends because the store does not answer
-CLAIMING: Final = "claiming"  # [node, token, queues]: sent before the store is asked
-CLAIMED: Final = "claimed"  # [token, ids]: sent before any of them is executed
+AWAY: Final = "away"  # an error: the worker ends because the store does not answer
+CLAIMING: Final = "claiming"  # [node, token, queues]: sent before the worker asks the store
+CLAIMED: Final = "claimed"  # [token, ids]: sent before the worker executes any of them
 ENDED: Final = "ended"  # ids of runs that were settled or given back, and how many of them were executed
 STUCK: Final = "stuck"  # id of a run that did not end when it was stopped
-DRAINING: Final = "draining"  # the reason: the worker finishes its runs and ends
-LEAVE: Final = "leave"  # somebody has told the cluster, by an act in the store, to stop
+DRAINING: Final = "draining"  # a reason: the worker finishes its runs and ends
+LEAVE: Final = "leave"  # a person has asked the cluster to stop, by an act in the store
 PONG: Final = "pong"  # the worker's interpreter is free enough to answer
 PING: Final = "ping"  # to the worker: answer
 STOP: Final = "stop"  # to the worker, with a reason: finish the started runs, give back the rest, end
@@ -63,7 +63,7 @@ def read(pipe: Connection) -> tuple[str, Any]:
 
 
 class Channel:
-    """One end of the pipe, for any thread."""
+    """One end of the pipe, which any thread may use."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
@@ -79,7 +79,7 @@ class Channel:
 
 
 class SentinelChannel(Channel):
-    """The sentinel's end. It never waits for a worker that does not read, but keeps the message for later."""
+    """The sentinel's end of the pipe. If a worker does not read, it keeps the message for later instead of waiting."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__(pipe)
@@ -115,7 +115,7 @@ def _has_room(pipe: Connection) -> bool:
 
 
 class WorkerChannel(Channel):
-    """The worker's end. It watches the worker's node and reports to the sentinel when each claim begins and ends."""
+    """The worker's end of the pipe. It watches the node and reports the beginning and end of each claim."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class WorkerChannel(Channel):
         super().__init__(pipe)
         self.steady_since = steady_since
         self.began_at = began_at
-        """When the sentinel was started, by the monotonic clock."""
+        """When the sentinel started, by the monotonic clock."""
         self._board = board
         self._executed, self._max_runs = 0, max_runs
         self._stop = stop
@@ -151,7 +151,7 @@ class WorkerChannel(Channel):
 
     def claimed(self, runs: Sequence[Run]) -> None:
         """Report claimed runs before any of them is executed."""
-        # A claim has one token; what is asked for again after an outage may have several.
+        # A claim has one token, but runs that are read again after an outage may have several.
         for token, some in groupby(runs, key=attrgetter("token")):
             self.send(CLAIMED, [str(token), [run.id for run in some]])
 

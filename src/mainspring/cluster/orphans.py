@@ -1,4 +1,4 @@
-"""Programs that tasks left behind: the sentinel adopts them, reaps those that end, and kills those of a dead worker."""
+"""The sentinel adopts programs that tasks left behind, reaps those that end, and kills those of a dead worker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KILL_ROUNDS: Final = 100
 
 
 class Orphans:
-    """The children of this process that it did not start; none where the system does not let a process adopt them."""
+    """The adopted children of this process, which it did not start; none if the system does not support adoption."""
 
     def __init__(self) -> None:
         self._before: set[int] = set()
-        """Children from before: a script may have started them before it became this process."""
+        """The earlier children: a script may have started them before it became this process."""
         self._ended: set[int] = set()
-        """Orphans that had ended at the last look."""
+        """The orphans that had ended at the last check."""
         self._adopts = sys.platform == "linux"
         if self._adopts:
             import ctypes
@@ -32,7 +32,7 @@ class Orphans:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def reap(self, workers: set[int]) -> None:
-        """Reap orphans that had ended at the last look already: a thread that waits for its own child is quicker."""
+        """Reap the orphans that had already ended at the last check: threads reap their own children before that."""
         if not self._adopts or not _some_child_has_ended():
             self._ended.clear()
             return
@@ -63,7 +63,7 @@ class Orphans:
 
 
 def _some_child_has_ended() -> bool:
-    """Return True if a child waits to be reaped; it is left as it is."""
+    """Return True if a child waits to be reaped, without reaping it."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

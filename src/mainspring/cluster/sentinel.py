@@ -1,4 +1,4 @@
-"""The sentinel: starts worker processes, renews their claims, replaces dead ones and settles the runs they left."""
+"""The sentinel starts worker processes, renews their claims, replaces dead ones and settles the runs they left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK_DEATH_SECONDS: Final = 10.0
 """Wait longer and longer to replace a worker that dies this soon without having executed a run."""
 LONGEST_RESTART_PAUSE_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 10.0
-"""Give the neighbours of a stuck run this long to end, and a worker with nothing left to do this long to leave."""
+"""Give the other runs in the process of a stuck run this long to end, and a worker without runs this long to end."""
 DRAIN_ANSWER_SECONDS: Final = 1.0
 """A worker confirms within this time that it drains, unless a task holds its interpreter."""
 SILENT_SECONDS: Final = 5.0
@@ -48,7 +48,7 @@ log = logging.getLogger("mainspring.cluster")
 
 
 class Sentinel:
-    """Supervises the worker processes of one machine; `run` returns when they have all ended."""
+    """The supervisor of the worker processes of one machine; `run` returns once they have all ended."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Sentinel:
             if slot.worker is None and not slot.finished and time.monotonic() >= slot.start_at:
                 try:
                     self._start(slot)
-                except OSError as error:  # no memory, no process or no file to be had: this may pass
+                except OSError as error:  # out of memory, processes or files, perhaps only for now
                     log.error("worker %s cannot be started: %s", slot.number, error)
                     slot.wait_longer()
         if not self._introduced and any(slot.ready for slot in self._slots):
@@ -175,7 +175,7 @@ class Sentinel:
             self.state = "running"
 
     def _introduce(self) -> None:
-        """Say once what there is to execute and to fire; the first worker has compared the schedules by now."""
+        """Log the tasks and schedules once, after the first worker has compared the schedules with the store."""
         self._introduced = True
         if log.isEnabledFor(logging.INFO):
             settings = self.settings
@@ -221,7 +221,7 @@ class Sentinel:
         urgent: list[Any] = [self._bell] if self._parent is None else [self._bell, self._parent]
         urgent += [worker.end for worker in self._workers()]
         if self._heard:
-            # Workers send a message with every batch; waking up for each would cost as much as the work.
+            # Workers send a message with every batch, and waking up for each would cost as much as the work.
             wait(urgent, LISTEN_PAUSE_SECONDS)
         ready = wait({*ends, *urgent}, self._patience())
         self._heard = any(end in ends and end not in urgent for end in ready)
@@ -240,13 +240,13 @@ class Sentinel:
             if worker is None:
                 continue
             worker.hear()
-            if worker.leaving and not self._signals:  # all its workers say so, and a second signal would kill them
+            if worker.leaving and not self._signals:  # only once: all workers report it, and a second would kill them
                 self._signals += 1
             if worker.has_ended():
                 self._bury(slot, worker)
 
     def _hear_parent(self) -> bool:
-        """Note that the parent asks for the state of the cluster; return False if the parent is gone."""
+        """Read the parent's request for the state of the cluster; return False if the parent is gone."""
         assert self._parent is not None
         try:
             self._parent.recv_bytes()
@@ -261,7 +261,7 @@ class Sentinel:
         return max(0.0, min([TICK_SECONDS, self._deadline - now, *waits]))
 
     def _bury(self, slot: WorkerSlot, worker: WorkerHandle) -> None:
-        """Settle what a worker that has ended left behind, and decide when to replace it."""
+        """Settle the runs of a worker that has ended, and decide when to replace it."""
         code = worker.reap()
         slot.worker = None
         slot.away = worker.away is not None
@@ -269,7 +269,7 @@ class Sentinel:
         in_order = worker.draining is not None and code == 0
         if in_order:
             log.info("worker %s (process %s) has ended: %s", slot.number, worker.pid, worker.draining)
-        elif worker.killed:  # on purpose: the reason is in the log already
+        elif worker.killed:  # on purpose, and the log already has the reason
             log.info("worker %s (process %s) was killed after %.1f s", slot.number, worker.pid, lived)
         elif not slot.away:
             how = WorkerDied(worker.pid, code).how
@@ -298,7 +298,7 @@ class Sentinel:
         return {worker.pid for worker in self._workers()}
 
     def _look_at_deadlines(self) -> None:
-        """Kill workers that do not leave, or whose runs do not end at a time-out or a cancellation; reap orphans."""
+        """Kill workers that do not end, or whose runs do not end at a time-out or a cancellation; reap orphans."""
         now = time.monotonic()
         if now < self._looked_at + END_POLL_SECONDS:
             return
@@ -349,7 +349,7 @@ class Sentinel:
         return ClusterStat(pid=os.getpid(), state=self.state, started_at=self._started_at, workers=found)
 
     def _show(self) -> None:
-        """Send the parent a new state, or the answer to its question, but no more: it may not be reading."""
+        """Send the parent a changed state or a requested one, but nothing else: it may not be reading."""
         if self._asked or self.state != self._told:
             self._asked, self._told = False, self.state
             self._tell(self.stat)
@@ -374,7 +374,7 @@ class WorkerSlot:
         return self.worker is not None and self.worker.ready
 
     def wait_longer(self) -> float:
-        """Put off the next start, longer each time; return the seconds."""
+        """Delay the next start, longer each time; return the seconds."""
         pause = min(LONGEST_RESTART_PAUSE_SECONDS, 0.5 * 2.0 ** min(self.quick_deaths, 16))
         self.quick_deaths += 1
         self.start_at = time.monotonic() + pause

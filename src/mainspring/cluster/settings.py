@@ -1,4 +1,4 @@
-"""The settings of a cluster, and its state as others see it."""
+"""The settings of a cluster, and the state that it reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     coroutines: int = 1000
     schedule: bool = True
     burst: bool = False
-    """End when no run waits any more."""
+    """Whether to end as soon as no run waits."""
     max_runs: int | None = None
     max_rss: int | None = None
     """Replace a worker process that uses more memory than this, in bytes."""
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> int:
-        """The size of a worker's scoreboard: more runs than it ever has started and not settled."""
+        """The size of a worker's scoreboard: more runs than a worker can ever have started but not settled."""
         return self.threads + self.coroutines + 6 * MOST_CLAIMED_RUNS
 
 

@@ -1,4 +1,4 @@
-"""A worker process: a node that serves queues, on the end of a pipe to its sentinel."""
+"""A worker process: a node that serves queues, with a pipe to its sentinel."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def main(
     steady_since: float | None,
     began_at: float,
 ) -> None:
-    """Work until the sentinel says stop; close the `strangers`, pipe ends of others that a fork copied.
+    """Work until the sentinel asks to stop; close the `strangers`, other workers' pipe ends that a fork copied.
 
-    The sentinel was started at `began_at` and has reached the store since `steady_since`.
+    The sentinel started at `began_at` and has reached the store since `steady_since`.
     """
     for end in strangers:
         end.close()
@@ -85,10 +85,10 @@ def main(
 def keyboard_held() -> Iterator[None]:
     """Hold back Ctrl-C while a worker process is started.
 
-    The process inherits that. Until it has a handler of its own, a Ctrl-C would end it in the midst of its imports.
+    The process inherits the block. Without it, a Ctrl-C before the process sets its handler would end its imports.
     """
     if os.name == "posix":
-        resource_tracker.ensure_running()  # otherwise started meanwhile, which would let the signal through again
+        resource_tracker.ensure_running()  # starting it later would unblock the signal again
     _hold(signal.SIG_BLOCK)
     try:
         yield
@@ -135,11 +135,11 @@ class Worker:
         self._app: Mainspring | None = None
 
     def run(self) -> None:
-        """Work until the sentinel says stop, or until it is time to be replaced."""
+        """Work until the sentinel asks to stop, or until a limit says that this process needs replacing."""
         handle_here(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
-        with without_lint():  # the sentinel logs what the linter finds, once for all its workers
+        with without_lint():  # the sentinel logs the linter's findings, once for all workers
             app = find_app(settings.app, settings.include)
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines, imported=True)
         place.board, place.worker_name = self._board, self._name
@@ -222,7 +222,7 @@ def _tune_interpreter() -> None:
     """Tune Python for threads that often wait for a store and handle batches of runs, unless the app has tuned it.
 
     A thread that has waited gets the interpreter back within one millisecond instead of five. The garbage collector
-    skips what has been imported and does not run in the middle of each batch: runs do not form cycles.
+    skips imported objects and does not run in the middle of each batch: runs do not form cycles.
     """
     if sys.getswitchinterval() == 0.005:
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""A worker process seen from its sentinel: what it has reported, and what it would leave behind if it died now."""
+"""The sentinel's view of a worker process: what it has reported, and the claims that it would leave if it died now."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Claim(NamedTuple):
 
     token: str
     heard_at: float
-    """By the monotonic clock."""
+    """When the sentinel read of the claim, by the monotonic clock."""
 
 
 class WorkerHandle:
@@ -67,7 +67,7 @@ class WorkerHandle:
         self.killed = False
         self.runs = 0
         self.leaving = False
-        """Whether it says that somebody has ordered the cluster to stop."""
+        """Whether it has reported that a person asked the cluster to stop."""
         self._told_to_stop: dict[tuple[str, str], float] = {}
         """When the stop message for each claim was sent, by the monotonic clock."""
         self._wire = SentinelChannel(pipe)
@@ -123,13 +123,13 @@ class WorkerHandle:
         self._wire.send(STOP, why)
 
     def ping(self) -> None:
-        """Ask for a sign of life, unless one is due already."""
+        """Ask the worker to answer, unless it already owes an answer."""
         if self.asked_at is None:
             self.asked_at = time.monotonic()
             self._wire.send(PING)
 
     def stop_runs(self, claims: list[tuple[str, str]]) -> None:
-        """Tell the worker, once, to stop runs that it lost or that are cancelled; later, if its pipe is full."""
+        """Ask the worker, once for each claim, to stop lost or cancelled runs; if its pipe is full, ask later."""
         fresh = [claim for claim in claims if claim not in self._told_to_stop]
         for start in range(0, len(fresh), STOPS_PER_MESSAGE):
             if not self._wire.all_said:
@@ -139,7 +139,7 @@ class WorkerHandle:
             self._wire.send(STOP_RUNS, page)
 
     def note_stuck(self, now: float, grace: float) -> None:
-        """Note the runs that go on for longer than the grace after their time-out or our stop message.
+        """Record the runs that go on for longer than the grace after their time-out or our stop message.
 
         The worker itself reports a thread that it cannot interrupt, unless a task holds its interpreter.
         """
@@ -170,9 +170,10 @@ class WorkerHandle:
                     del self.claims[run_id]
 
     def overslept(self, since: float) -> dict[str, Claim]:
-        """Return the runs it claimed before `since` and neither started nor gave back, as it would within a second.
+        """Return the claims from before `since` whose runs the worker has neither started nor given back.
 
-        So the process has stood still. When it goes on, it will not start a run whose first lease is over.
+        A healthy worker does one or the other within a second, so this process stands still. When it goes on, it will
+        not start a run whose first lease is over.
         """
         old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
         try:
@@ -183,7 +184,7 @@ class WorkerHandle:
         return old
 
     def has_ended(self) -> bool:
-        """Return True if the process has ended; only the main thread may ask, since the first to ask reaps it."""
+        """Return True if the process has ended. Only the main thread may call this, since the first call reaps it."""
         return not self.process.is_alive()
 
     def kill(self) -> None:

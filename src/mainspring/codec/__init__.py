@@ -1,7 +1,7 @@
 """Turn objects into bytes and back: MessagePack, compression, signatures, and pickle if it is allowed.
 
-A frame is read in this order: size, header, signature, decompression within bounds, and only then the parser. The
-first step that fails ends the reading.
+A reader checks the size, the header and the signature of a frame, then decompresses it within bounds, and only then
+parses it. The first step that fails ends the reading.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MIB: Final = 1024 * KIB
 
 
 class Codec:
-    """Turns values into frames and back.
+    """A converter of values into frames and back.
 
-    With a keyring, every frame is signed for its context and for the app called `name`, and only such frames are
-    read. Without one, frames are unsigned: nothing protects their contents or ties them to their context, so they
+    With a keyring, the codec signs every frame for its context and for the app called `name`, and reads only such
+    frames. Without one, frames are unsigned: nothing protects their contents or ties them to their context, so they
     restore only plain values and registered types.
     """
 
@@ -78,10 +78,10 @@ class Codec:
     def register(
         self, cls: AnyType, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
     ) -> AnyType:
-        """Allow a type to be restored without a signature; can be used as a decorator.
+        """Allow unsigned frames to restore a type; works as a decorator.
 
         An Enum, dataclass, NamedTuple, attrs class or pydantic model needs no more. For any other type, `dump` turns an
-        object into plain data, and `load` turns that back.
+        object into plain data, and `load` turns the data back.
         """
         self._book.register(cls, dump, load)
         return cls
@@ -99,7 +99,7 @@ class Codec:
             payload = packer.pack(value)
             flags = PICKLED if packer.pickled else 0
         size = len(payload)
-        if size > self.max_unpacked or size > MAX_VALUES:  # fewer bytes cannot hold more values
+        if size > self.max_unpacked or size > MAX_VALUES:  # a value takes at least one byte
             self._check_size(value, payload)
         if size > self.compress_above:
             packed = compress(payload, self.max_ratio)
@@ -124,12 +124,12 @@ class Codec:
             raise EncodeError("", full_name(type(value)), str(problem)) from None
 
     def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
-        """Return the value in a frame of `context`; raise FrameError for anything that is wrong with the frame."""
+        """Return the value in a frame of `context`; raise FrameError if anything is wrong with the frame."""
         if not isinstance(context, str):
             raise _wrong_context(context)
         try:
             return self._loads(frame, context)
-        except RunTimeout:  # a watcher raises it in this thread: it is not about the frame
+        except RunTimeout:  # a watchdog raises it in this thread, so the frame is not the cause
             raise
         except FrameError as error:
             refusal = error
@@ -161,7 +161,7 @@ class Codec:
                 Reason.TOO_LARGE, f"{len(payload):,} bytes unpacked are more than max_unpacked={self.max_unpacked:,}"
             )
         if self._keyring is None:
-            # A signed frame was checked against the limits when it was packed.
+            # Only here: the writer of a signed frame has checked the limits.
             check_bounds(payload)
         value = unpack_plain(payload)
         if value is not NOT_PLAIN:

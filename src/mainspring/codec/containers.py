@@ -1,4 +1,4 @@
-"""The standard library's containers, and subclasses of built-in types, which are stored as their base types."""
+"""Store the standard library's containers, and subclasses of built-in types as their base types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FACTORIES: Final[dict[str, type]] = {
 }
 """The factories that a stored defaultdict may have."""
 
-# Read with the built-in's own methods: a subclass may have changed str(), int() or iteration.
+# Copy with the methods of the built-in type: a subclass may have changed str(), int() or iteration.
 _COPIES: Final[dict[type, Callable[[Any], Any]]] = {
     OrderedDict: lambda value: OrderedDict(OrderedDict.items(value)),
     defaultdict: lambda value: defaultdict(value.default_factory, dict.items(value)),
@@ -42,12 +42,12 @@ def builtin_of(cls: type) -> type | None:
 
 
 def as_builtin(value: Any, base: type) -> Any:
-    """Return an object of a subclass as one of its built-in type."""
+    """Convert an object of a subclass to its built-in type."""
     return _COPIES[base](value)
 
 
 def check_keys(keys: Iterable[Any]) -> None:
-    """Refuse keys or elements that differ only by a subclass's own comparison: they would be equal when restored."""
+    """Refuse keys or elements that differ only by the comparison of a subclass: they would be equal when restored."""
     bases = {cls: builtin_of(cls) for cls in {type(key) for key in keys} - _KEPT if not issubclass(cls, Enum)}
     if not any(bases.values()):
         return

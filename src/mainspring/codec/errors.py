@@ -10,7 +10,7 @@ __all__ = ["EncodeError", "FrameError", "Reason"]
 
 
 class Reason(StrEnum):
-    """Why a frame was refused."""
+    """The reason for refusing a frame."""
 
     TRUNCATED = "truncated"
     TOO_LARGE = "too_large"
@@ -24,7 +24,7 @@ class Reason(StrEnum):
 
 
 class FrameError(MainspringError, ValueError):
-    """Stored bytes were refused; `reason` says why, and nothing in them was executed."""
+    """Stored bytes were refused; `reason` says why. Nothing in them was executed."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(reason, text)
@@ -35,7 +35,7 @@ class FrameError(MainspringError, ValueError):
 
 
 class EncodeError(MainspringError, TypeError, ValueError):
-    """A value cannot be stored: `path` leads to it from the value that was passed, `kind` names its type."""
+    """A value cannot be stored; `path` leads to it from the value that the caller passed, `kind` names its type."""
 
     def __init__(self, path: str, kind: str, problem: str) -> None:
         super().__init__(path, kind, problem)

@@ -1,14 +1,14 @@
-"""Payloads in frames: a header that says what follows, a signature or a checksum, compression within bounds.
+"""Put payloads into frames, with a header and a signature or a checksum, and compress them within bounds.
 
 ```
 magic 2 | version 1 | flags 1 | payload size 4 | signed:   key id 4, HMAC-SHA-256 32 | payload
                                                | unsigned: CRC-32 4                  |
 ```
 
-The signature covers a domain text, the name of the app and the context, each with its length, everything of the header
-before it, and the payload.
-The checksum of an unsigned frame covers header and payload, but not the context. It finds accidents only: anybody who
-can write bytes can write a checksum.
+The signature covers a domain text, the name of the app and the context, each with its length, then the header before
+the signature, and the payload.
+The checksum of an unsigned frame covers the header and the payload, but not the context. It only detects accidents:
+anybody who can write bytes can write a checksum.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PIECE_BYTES: Final = 6 * 1024 * 1024
 
 
 class Scope:
-    """The app that frames are signed for, and the common start of its signed messages."""
+    """The app for which frames are signed, and the common start of its signed messages."""
 
     __slots__ = ("app", "prefix")
 
@@ -61,7 +61,7 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None, scop
         head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
         return b"".join((head, _checksum(head, payload), payload))
     head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
-    # Users choose ids: a lone surrogate in one must not make it impossible to sign.
+    # Users choose ids: a lone surrogate in an id must not prevent signing.
     where = context.encode("utf-8", "surrogatepass")
     signature = keyring.sign(keyring.signing_id, (scope.prefix, len(where).to_bytes(4), where, head, payload))
     assert signature is not None
@@ -76,7 +76,7 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope
     body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
     if magic != _MAGIC or len(frame) != body + size:
         raise _wrong_head(frame)
-    # Header and signature are the same in every version, so that a newer frame differs from a damaged one.
+    # Every version has the same header and signature, so this can distinguish a newer frame from a damaged one.
     strange = version != _VERSION or flags & ~_FLAGS
     payload = frame[body:]
     if keyring is None:
@@ -110,7 +110,7 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope
 
 
 def _wrong_head(frame: bytes) -> FrameError:
-    """Return what is wrong with the start or the end of a frame."""
+    """Return the error for a frame whose start or size is wrong."""
     if len(frame) < _HEAD.size and _MAGIC.startswith(frame[:2]):
         return FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
     if frame[:2] != _MAGIC or len(frame) < _HEAD.size:
@@ -139,11 +139,11 @@ def _shown(context: str) -> str:
 
 
 def compress(payload: bytes, max_ratio: int) -> bytes:
-    """Compress a payload, but not so well that a reader with the same `max_ratio` would take it for a bomb."""
+    """Compress a payload, but not beyond `max_ratio`, at which a reader refuses it as a decompression bomb."""
     packed = zlib.compress(payload, _ZLIB_LEVEL)
     if len(packed) * max_ratio >= len(payload):
         return packed
-    # A flush leaves at least five bytes behind, so one in every 4 * max_ratio keeps the ratio under its limit.
+    # A flush adds at least five bytes, so a flush every 4 * max_ratio bytes keeps the ratio under its limit.
     step = 4 * max_ratio
     stream = zlib.compressobj(_ZLIB_LEVEL)
     parts = [
@@ -161,7 +161,7 @@ def decompress(packed: bytes, max_unpacked: int, max_ratio: int) -> bytes:
         payload = stream.decompress(packed, limit + 1 if limit < _PIECE_BYTES else _PIECE_BYTES)
         size = len(payload)
         if not stream.eof and size <= limit:
-            # In pieces, since what the decompressor has cut off is copied once more before it can be refused.
+            # Decompress in pieces: the decompressor copies truncated output once more before we can refuse it.
             pieces = [payload]
             while not stream.eof and size <= limit and pieces[-1]:
                 pieces.append(stream.decompress(stream.unconsumed_tail, min(_PIECE_BYTES, limit + 1 - size)))

@@ -1,4 +1,4 @@
-"""Where signing keys come from: given, from the environment, or a file beside a SQLite database."""
+"""Find the signing keys: given in code, in the environment, or in a file beside a SQLite database."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ log = logging.getLogger("mainspring.keys")
 def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | None) -> Keyring | None:
     """Return the keys to sign and verify with, newest first; None if there are none.
 
-    `given` wins over the environment (several keys separated by commas), which wins over the key file of SQLite. A
-    store in memory has a random key that no other process needs.
+    `given` takes precedence over the environment (several keys separated by commas), and that over the key file of
+    SQLite. A store in memory gets a random key, since no other process needs it.
     """
     if given is not None:
         return Keyring([given] if isinstance(given, str | bytes) else list(given))
@@ -45,9 +45,9 @@ def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | N
 
 
 def absent_key_file(given: object, url: object) -> Path | None:
-    """Return the key file of a SQLite database that is there without it, if no other key is given; else None.
+    """Return the path of the key file if a SQLite database exists without it and no other key is given; else None.
 
-    Whoever only looks at such a database must not make a key: it would be another than the one that signed.
+    A command that only reads such a database must not make a key: another key has signed the records.
     """
     if given is not None or os.environ.get(KEY_VARIABLE) is not None or not isinstance(url, str):
         return None
@@ -63,7 +63,7 @@ def _path_beside(database: Path) -> Path:
 
 
 def _key_beside(database: Path) -> str:
-    """Read the key file of a database, or make it, readable by its owner only; many processes may do so at once."""
+    """Read the key file of a database, or make one that only its owner can read; many processes may do so at once."""
     path = _path_beside(database)
     for _ in range(2):
         try:
@@ -78,13 +78,13 @@ def _key_beside(database: Path) -> str:
 
 
 def _read_private(path: Path) -> str:
-    """Return the contents of a key file; refuse one that others can read or that somebody else may have put there.
+    """Return the contents of a key file; refuse a file that others can read or may have put there.
 
-    In a folder that others can write to, somebody could plant a key and a database signed with it. So the file is
-    checked after it is opened, when nobody can replace it any more.
+    In a folder that others can write to, an attacker could plant a key and a database signed with it. So check the file
+    after opening it, when nobody can replace it any more.
     """
     try:
-        # Do not block: a named pipe at this path would keep us waiting for ever.
+        # Do not block: a named pipe at this path would make us wait for ever.
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise
@@ -137,7 +137,7 @@ def _make(path: Path) -> None:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         folder = path.parent
-        # Do not make the folder: a typo in the URL would get a folder, an empty database and a key of its own.
+        # Do not make the folder: a typo in the URL would then create a folder, an empty database and another key.
         if not folder.is_dir():
             raise ConfigurationError(f"there is no folder {str(folder)!r}; make it, or correct the URL") from None
         raise ConfigurationError(

@@ -59,7 +59,7 @@ class Keyring:
         return tuple(self._by_id)
 
     def sign(self, key_id: bytes, parts: Iterable[bytes]) -> bytes | None:
-        """Return the HMAC-SHA-256 of a message, given in parts, by the key with this id; None if there is none."""
+        """Return the HMAC-SHA-256 of a message, given in parts, by the key with this id; None if no key has it."""
         begun = self._macs.get(key_id)
         if begun is None:
             return None
@@ -85,8 +85,8 @@ class Keyring:
 def _begin_mac(secret: bytes) -> tuple[Any, Any]:
     """Return the two hashes that an HMAC continues from (RFC 2104).
 
-    hmac.digest releases the GIL at every call, and waits milliseconds to get it back if other threads work. Signing
-    short messages from these two hashes does not.
+    hmac.digest releases the GIL at every call, and waits milliseconds to get it back if other threads work. Continuing
+    these two hashes does not release it for short messages.
     """
     block = (hashlib.sha256(secret).digest() if len(secret) > _SHA256_BLOCK_BYTES else secret).ljust(
         _SHA256_BLOCK_BYTES, b"\0"
@@ -98,7 +98,7 @@ def _secret(position: int, key: str | bytes) -> bytes:
     if not isinstance(key, str | bytes):
         raise ConfigurationError(f"keys[{position}] is text or bytes, not {type(key).__name__}")
     if isinstance(key, str) and key != key.strip():
-        # One machine may read the key from a file, another from the environment: they would not verify each other.
+        # One machine may read the key from a file, another from the environment, and only one of them may strip it.
         raise ConfigurationError(f"keys[{position}] starts or ends with white space; strip it, also where it is stored")
     secret = key.encode() if isinstance(key, str) else key
     if not secret:

@@ -74,12 +74,12 @@ def _attrs_defaults(attributes: Iterable[Any]) -> Iterator[tuple[str, Callable[[
 
 def is_model(cls: Any) -> bool:
     """Return True for a class that is a pydantic model."""
-    pydantic: Any = sys.modules.get("pydantic")  # the code that made the class has imported it
+    pydantic: Any = sys.modules.get("pydantic")  # imported already if the class is a model
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
 
 def _pydantic_layout(cls: Any) -> Layout:
-    """Return the fields of a pydantic model, and the state it keeps beside them."""
+    """Return the fields of a pydantic model, and its other state."""
     fields: dict[str, Any] = dict(cls.model_fields)
     defaults: dict[str, Callable[[], Any]] = {
         name: partial(field.get_default, call_default_factory=True)
@@ -103,10 +103,10 @@ layout: Callable[[type], Layout | None] = lru_cache(maxsize=1024)(_find_layout)
 
 
 def _make_dataclass(cls: type, values: dict[str, Any]) -> Any:
-    # Like copying: __init__ and __post_init__ ran when the object was made, and a second run could change it.
+    # Like copying, skip __init__ and __post_init__: they ran when the object was made, and could now change it.
     made: Any = object.__new__(cls)
     for name, value in values.items():
-        object.__setattr__(made, name, value)  # a frozen one refuses its own
+        object.__setattr__(made, name, value)  # a frozen class refuses its own `__setattr__`
     return made
 
 
@@ -115,7 +115,7 @@ def _make_namedtuple(cls: type, values: dict[str, Any]) -> Any:
 
 
 def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
-    """Return the parts of a dataclass or NamedTuple: its type's name, then alternating names and values."""
+    """Return the parts of an object with fields: the name of its type, then field names and values in turn."""
     cls = type(value)
     for name in _state(value):
         if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
@@ -138,7 +138,7 @@ def _state(value: Any) -> Iterator[str]:
 
 
 def read_object(cls: type, ref: str, items: list[Any]) -> Any:
-    """Restore a dataclass or NamedTuple; new fields take their defaults."""
+    """Restore an object with fields; fields that the stored form lacks take their defaults."""
     shape = layout(cls)
     if shape is None:
         raise FrameError(

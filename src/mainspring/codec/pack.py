@@ -1,4 +1,4 @@
-"""Pack values as MessagePack: by the fast packer where its result can be trusted, else by a careful walk."""
+"""Pack values as MessagePack: with the fast packer if its result can be trusted, else with a careful walk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Path = tuple[Any, ...]  # linked from the inside out: (outer path, kind of step,
 
 
 def pack_plain(value: Any) -> bytes | None:
-    """Return a value of MessagePack's own types as MessagePack; None for any other, which needs the packer."""
+    """Pack a value that has only MessagePack's own types; return None for any other, which needs the `Packer`."""
     try:
         data = ormsgpack.packb(value, None, _OPTIONS)
     except Exception:
@@ -45,15 +45,15 @@ def pack_plain(value: Any) -> bytes | None:
 
 
 def _is_unsuspicious(data: bytes) -> bool:
-    # bytearray and memoryview silently pack as bytes, and the depth limit is not ours: if there may be binary data, or
-    # many containers, check for both.
+    # The fast packer silently packs bytearray and memoryview as bytes, and has another limit of depth. So check the
+    # value if the result may contain binary data or many containers.
     if 0xC4 in data or 0xC5 in data or 0xC6 in data:
         return False
     return len(data) <= MAX_DEPTH or len(data.translate(None, OTHER_BYTES)) <= MAX_DEPTH
 
 
 class Packer:
-    """Packs one value; `pickled` says whether a part of it had to be pickled."""
+    """A packer for one value; `pickled` says whether a part of it had to be pickled."""
 
     __slots__ = ("_book", "_inputs", "_interrupt", "_left", "_nested", "_pickles", "pickled")
 
@@ -61,7 +61,7 @@ class Packer:
         self._book = book
         self._pickles = pickles
         self._inputs = self._left = inputs
-        """How many placeholders the value may hold, and how many it may still hold."""
+        """The number of placeholders that the value may hold, and how many of them are left."""
         self._nested = 0
         self._interrupt: BaseException | None = None
         self.pickled = False
@@ -70,7 +70,7 @@ class Packer:
         """Return a value as MessagePack; raise EncodeError with the part that cannot be stored."""
         try:
             data = ormsgpack.packb(value, self._hook, _OPTIONS)
-        except Exception:  # the packer does not say where it failed, the walk does
+        except Exception:  # the fast packer does not say where it failed; the walk does
             if self._interrupt is not None:
                 raise self._interrupt from None
         else:
@@ -94,7 +94,7 @@ class Packer:
                 self._nested -= 1
             return ormsgpack.Ext(code, body)
         except BaseException as error:
-            # The packer swallows errors of hooks, but interrupts from outside must not be lost.
+            # The fast packer swallows errors of hooks. Keep an interrupt from another thread, which must not be lost.
             if isinstance(error, RunTimeout) or not isinstance(error, Exception):
                 self._interrupt = error
             raise
@@ -102,7 +102,7 @@ class Packer:
     # -- with care -------------------------------------------------------------------------------------------------
 
     def _walk(self, value: Any, path: Path, depth: int) -> Any:
-        """Return a value in types that the packer takes unchanged."""
+        """Convert a value to types that the fast packer takes unchanged."""
         cls = type(value)
         if cls in _PLAIN:
             return value
@@ -167,7 +167,7 @@ class Packer:
             if container is not None:
                 return container
             base = builtin_of(cls)
-            # Only a pickle could keep the type, too; nothing would keep the fields of a dataclass.
+            # The base type loses the subclass, which a pickle would keep, and the fields of a dataclass.
             if base is None or base is cls or self._pickles or is_dataclass(cls):
                 raise UnsupportedValue(_why_not(cls))
             return None, as_builtin(value, base)
@@ -249,11 +249,11 @@ def _why_not(cls: type) -> str:
 def _step(path: Path, code: int, items: list[Any], at: int) -> Path:
     if code in (Code.DICT, Code.ORDERED_DICT):
         return (path, "." if at % 2 else "key", items[at - at % 2])
-    if code == Code.DEFAULT_DICT:  # the first item is what it calls
+    if code == Code.DEFAULT_DICT:  # the first item is its factory
         return (path, "key" if at % 2 else ".", items[at if at % 2 else at - 1])
-    if code == Code.CUSTOM:  # what the user's hook made of it
+    if code == Code.CUSTOM:  # the user's hook has changed its structure
         return path
-    if code == Code.DEQUE:  # the first item is its greatest length
+    if code == Code.DEQUE:  # the first item is its maximum length
         return (path, "[]", at - 1)
     if code == Code.OBJECT:
         return (path, ".", items[at - 1])
@@ -278,6 +278,6 @@ def _shown(path: Path) -> str:
 def _brief(step: object) -> str:
     try:
         text = repr(step)
-    except Exception:  # somebody's __repr__
+    except Exception:  # a user's __repr__
         text = type(step).__name__
     return text if len(text) <= 60 else text[:57] + "..."

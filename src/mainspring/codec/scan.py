@@ -1,8 +1,8 @@
-"""Bounds on a packed document that nobody signed, checked before it is parsed.
+"""Check the bounds of an unsigned document before the parser reads it.
 
-The parser keeps its state on the C stack and makes objects as it goes: 1,000 bytes nested 1,000 deep can end a process
-whose thread has a small stack, 16 MiB of empty dicts fill a gigabyte, and so do 16 MiB in 64 tuples, each of which is
-copied to be looked into.
+The parser keeps its state on the C stack and makes objects as it reads. So 1,000 bytes nested 1,000 deep can end a
+process whose thread has a small stack, and 16 MiB of empty dicts fill a gigabyte. So do 16 MiB in 64 nested tuples,
+since the parser copies each of them to read it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED_BYTES, MAX_
 
 __all__ = ["check_bounds"]
 
-# First bytes c0 to df: how wide the length that follows is, and what comes after it at least.
+# For the first bytes c0 to df: the width of the length that follows, and the least number of bytes after it.
 _SIZES: Final[dict[int, tuple[int, int]]] = {
     **dict.fromkeys((0xC0, 0xC2, 0xC3), (0, 0)),
     **dict(zip(range(0xC4, 0xC7), ((1, 0), (2, 0), (4, 0)), strict=True)),
@@ -27,12 +27,12 @@ _EXTENSIONS: Final = frozenset([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
 
 
 def check_bounds(data: bytes) -> None:
-    """Refuse a document that is nested too deep, holds too many values, or takes too much memory to be read."""
-    # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless
-    # one may promise a length of 32 bits, for which some versions of the parser reserve memory before they read on.
+    """Refuse a document that is nested too deep, holds too many values, or needs too much memory to read."""
+    # Every container starts with one of these bytes. So a document with few of them is fine without a scan, unless one
+    # may announce a length of 32 bits: some versions of the parser reserve memory for that before they read on.
     found = data.translate(None, OTHER_BYTES)
     if len(data) > MAX_VALUES or len(found) > MAX_DEPTH or b"\xdd" in found or b"\xdf" in found:
-        # A document of at most MAX_VALUES bytes, MAX_DEPTH times, is not above MAX_NESTED.
+        # Smaller documents cannot exceed MAX_NESTED_BYTES: they have at most MAX_VALUES bytes on MAX_DEPTH levels.
         _Scan(data).document(0, len(data), 0)
 
 
@@ -45,7 +45,7 @@ class _Scan:
         self.nested = 0
 
     def document(self, at: int, end: int, depth: int) -> None:
-        """Walk over the one value between two positions, whose containers begin at a depth."""
+        """Scan the single value between two positions; its outermost container is at `depth`."""
         data, items = self.data, 1
         outer: list[int] = []
         while True:
@@ -79,7 +79,7 @@ class _Scan:
         return int.from_bytes(self.data[at : at + width]) * (2 if tag & 2 else 1), at + width
 
     def _leaf(self, tag: int, at: int, end: int, depth: int) -> int:
-        """Return where a value that is no container ends; look into an extension that holds an array."""
+        """Return the end of a value that is not a container; scan the inside of an extension that holds an array."""
         if tag < 0xC0:
             return at + (tag & 31)
         if tag not in _SIZES:

@@ -1,4 +1,4 @@
-"""The types that values may have: their names, who may use them, and how a user's own type is stored."""
+"""The types that values may have: their names, who may use them, and how to store a user's type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Hooks", "TypeBook", "dump_custom", "load_custom", "read_enum", "writ
 
 
 def write_enum(member: Enum, ref: str) -> bytes:
-    """Name a member of an Enum: by its name, or by its number if it is a combination of flags."""
+    """Write a member of an Enum by its name, or by its number if it is a combination of flags."""
     if type(member).__members__.get(member._name_ or "") is member:
         text = f"{ref}={member._name_}"
     elif isinstance(member, Flag):
@@ -53,13 +53,13 @@ def _flags(cls: type[Enum], ref: str, number: int) -> Enum:
         flags = cls(number)
     except ValueError:
         flags = None
-    if flags is None or flags._value_ != number:  # a Flag that conforms drops the bits it does not know
+    if flags is None or flags._value_ != number:  # a Flag with boundary CONFORM drops unknown bits
         raise FrameError(Reason.MISSING_CODE, f"{ref!r} has no flags for {number} here")
     return flags
 
 
 class Hooks(NamedTuple):
-    """How a user's type is stored: `dump` turns a value into one that can be stored, `load` turns that back."""
+    """The functions that store a user's type: `dump` turns a value into a storable one, and `load` turns that back."""
 
     dump: Callable[[Any], Any]
     load: Callable[[Any], Any]
@@ -90,12 +90,12 @@ def load_custom(book: TypeBook, items: list[Any]) -> Any:
 
 
 class TypeBook:
-    """The types that values may have: registered types, and under a signature any type that can be imported."""
+    """The types that values may have: registered ones, and, in signed frames, any type that can be imported."""
 
     __slots__ = ("_by_ref", "_hooks", "_imports", "_substitutes")
 
     def __init__(self, types: Iterable[type] | TypeBook, *, imports: bool) -> None:
-        shared = types if isinstance(types, TypeBook) else None  # others go on writing in it
+        shared = types if isinstance(types, TypeBook) else None  # share its dicts: its owner may register more types
         self._by_ref: dict[str, type] = {} if shared is None else shared._by_ref
         self._hooks: dict[type, Hooks] = {} if shared is None else shared._hooks
         self._substitutes: dict[type, Callable[[Any], Any]] = {} if shared is None else shared._substitutes
@@ -106,7 +106,7 @@ class TypeBook:
     def register(
         self, cls: type, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
     ) -> None:
-        """Allow a type by name; with `dump` and `load`, any type."""
+        """Allow a type by name; a type without known fields needs `dump` and `load`."""
         if not isinstance(cls, type):
             raise ConfigurationError(f"only types can be registered, not {cls!r}")
         if (dump is None) != (load is None):
@@ -137,7 +137,7 @@ class TypeBook:
         return self._hooks.get(cls)
 
     def ref(self, cls: type) -> str:
-        """Return the name under which a reader will find a type, or raise Unsupported."""
+        """Return the name by which a reader will find a type, or raise UnsupportedValue."""
         own = _own_ref(cls)
         if self._by_ref.get(own) is cls:
             return own
@@ -168,7 +168,7 @@ class TypeBook:
             found = ref_to_obj(ref)
         except RunTimeout:
             raise
-        except (Exception, SystemExit) as error:  # an import runs a module, which may raise anything
+        except (Exception, SystemExit) as error:  # importing executes a module, which may raise anything
             why = str(error)[:400] or type(error).__name__
             raise FrameError(Reason.MISSING_CODE, f"the type {ref[:200]!r} cannot be imported here: {why}") from None
         if not isinstance(found, type):

@@ -1,4 +1,4 @@
-"""Unpack MessagePack into values; every extension may have been written by a stranger."""
+"""Unpack MessagePack into values. An attacker may have written any of the extensions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["NOT_PLAIN", "Unpacker", "unpack_plain"]
 _DICTS: Final = {Code.DICT: dict, Code.ORDERED_DICT: OrderedDict, Code.DEFAULT_DICT: defaultdict}
 _MANY_KEYS: Final = 100
 _MOST_KEYS_PER_HASH: Final = 8
-"""At most this many keys may share a hash on average; for honest keys it is one."""
+"""The most keys that may share a hash on average; for normal keys it is one."""
 NOT_PLAIN: Final = object()
 
 
 def unpack_plain(data: bytes) -> Any:
-    """Return the value of a document without extensions; NOT_PLAIN for any other, which needs the unpacker."""
+    """Return the value of a document without extensions; NOT_PLAIN for any other, which needs the `Unpacker`."""
     try:
         return ormsgpack.unpackb(data)
     except Exception:
@@ -32,7 +32,7 @@ def unpack_plain(data: bytes) -> Any:
 
 
 class Unpacker:
-    """Unpacks one document."""
+    """An unpacker for one document."""
 
     __slots__ = ("_book", "_failure", "_nested", "_signed", "_unpickles")
 
@@ -44,11 +44,11 @@ class Unpacker:
         self._failure: BaseException | None = None
 
     def unpack(self, data: bytes) -> Any:
-        """Return the value of a document; raise what the parser or a hook of ours raises."""
+        """Return the value of a document; pass on the error of the parser or of our hook."""
         try:
             return ormsgpack.unpackb(data, ext_hook=self._hook)
         except Exception as error:
-            # The parser reports only that a hook raised, not what.
+            # The parser hides the error that a hook raised.
             raise self._failure or error from None
 
     def _hook(self, code: int, body: bytes) -> Any:
@@ -69,7 +69,7 @@ class Unpacker:
             raise
 
     def _items(self, body: bytes) -> list[Any]:
-        # Without an array in between, extensions could be nested endlessly.
+        # Require an array: extensions directly inside extensions could be nested without a limit.
         if not begins_array(body):
             raise FrameError(Reason.BAD_DATA, "an extension that should hold an array holds something else")
         self._nested += 1
@@ -104,10 +104,10 @@ class Unpacker:
         return made
 
     def _check_hashes(self, keys: list[Any]) -> None:
-        """Refuse keys chosen to collide: a few thousand of them would keep a dict busy for minutes."""
+        """Refuse keys that were chosen to collide: a few thousand of them would keep a dict busy for minutes."""
         if self._signed or len(keys) <= _MANY_KEYS or len(set(map(hash, keys))) == len(keys):
             return
-        # About this many comparisons are needed to insert them.
+        # The sum is about the number of comparisons for inserting them.
         if sum(times * times for times in Counter(map(hash, keys)).values()) > _MOST_KEYS_PER_HASH * len(keys):
             raise FrameError(Reason.BAD_DATA, "too many keys or elements have the same hash")
 

@@ -1,6 +1,6 @@
-"""The values that MessagePack has no type for: their extension codes and bodies.
+"""Extension codes and bodies for the values that MessagePack has no type for.
 
-A body is either bytes of its own (an atom) or one packed array (a compound), which is one level of nesting.
+A body is either plain bytes (an atom) or one packed array (a compound), which is one level of nesting.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 64
-"""How many containers may be nested in one another."""
+"""The most levels of nested containers."""
 
 MAX_VALUES: Final = 1_000_000
-"""How many values, keys and containers one payload may hold: an empty dict is one byte there and 72 in memory."""
+"""The most values, keys and containers in one payload: an empty dict takes one byte there, and 72 in memory."""
 
 MAX_NESTED_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes the tuples, sets, mappings and objects around a value may have together: the parser copies each."""
+"""The most bytes of all tuples, sets, mappings and objects around a value together: the parser copies each."""
 
 
 class Code:
-    """The extension codes; they are stored, so a code never changes its meaning."""
+    """The extension codes. Stores keep them, so a code never changes its meaning."""
 
     TUPLE: Final = 1
     SET: Final = 2
@@ -102,7 +102,7 @@ def _write_moment(value: datetime | time) -> bytes:
     if type(tz) is timezone:
         _, *name = tz.__getinitargs__()  # type: ignore[attr-defined]
         return f"{value.isoformat()}{fold}{'='.join(['', *name])}".encode("utf-8", "surrogatepass")
-    # tzlocal calls a zone file of unknown name "local"; it means something else on every machine.
+    # tzlocal names a zone file "local" if it does not know the name; that means another zone on every machine.
     if type(tz) is ZoneInfo and tz.key and tz.key != "local":
         return f"{value.replace(tzinfo=None).isoformat()}{fold}@{tz.key}".encode("utf-8", "surrogatepass")
     raise UnsupportedValue(
@@ -136,7 +136,7 @@ def _zone(key: str) -> ZoneInfo:
 
 
 _PATHS: Final[dict[str, type[PurePath]]] = {"": Path, "posix": PurePosixPath, "windows": PureWindowsPath}
-"""A stored path becomes one of the reader's own system, or a pure one."""
+"""The types of restored paths: a path of the reader's system, or a pure one."""
 
 
 def _write_path(kind: str) -> Callable[[PurePath], bytes]:

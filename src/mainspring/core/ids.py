@@ -1,4 +1,4 @@
-"""Ids of jobs and runs: checked, pinned to a shard. `node.new_ids` makes them."""
+"""Check the ids of jobs and runs, and pin them to a shard. `node.new_ids` makes new ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mainspring.errors import ConfigurationError
 __all__ = ["FOLLOW_UP", "NAME_CHARS", "check_id", "check_name", "check_run_id", "check_text", "pin"]
 
 NAME_CHARS: Final = 255
-"""Characters that a name may have at most."""
+"""The longest name that a store keeps, in characters."""
 
 FOLLOW_UP: Final = re.compile(r"~(?:!?[0-9]*|hook[0-9]*)\Z")
-"""The end of the id of a part of a flow (a step, a join, the marker), or of a hook."""
+"""The suffix of an id that marks a hook or a part of a flow (a step, a join or the marker)."""
 
 
 def check_id(value: Any) -> str:
-    """Check a job's id."""
+    """Return a job's id; raise TypeError or ValueError if it is not a text of 1 to 255 characters a store can keep."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"id must be a text that is not empty, not {value!r}")
     if len(value) > 255:
@@ -26,7 +26,10 @@ def check_id(value: Any) -> str:
 
 
 def check_name(what: str, value: Any, most: int = NAME_CHARS) -> str:
-    """Check a name that somebody gives: a text that is not empty and not too long."""
+    """Return a name; raise TypeError if it is empty or not a text, ValueError if it is longer than `most`.
+
+    `what` names the value in the error.
+    """
     if not isinstance(value, str) or not value:
         raise TypeError(f"{what} must be a text that is not empty, not {value!r}")
     if len(value) > most:
@@ -35,7 +38,7 @@ def check_name(what: str, value: Any, most: int = NAME_CHARS) -> str:
 
 
 def check_text(name: str, value: str) -> str:
-    """Check a text by which stores find things."""
+    """Return a text that stores look records up by; raise ValueError if not every store can keep it."""
     if "\0" in value:
         raise ValueError(f"{name} holds a NUL character, which not every store can keep: {value!r}")
     if not value.isascii():
@@ -47,17 +50,17 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_run_id(value: str) -> str:
-    """Check an id that a caller gives a run: it must not look like the id of a part of another run's flow."""
+    """Return the id that a caller chose for a run; raise ValueError if it looks like another run's step or hook."""
     if FOLLOW_UP.search(value) is not None:
         raise ValueError(f"an id cannot end like that of a step (~1) or a hook (~hook) of another run: {value!r}")
     return check_text("id", value)
 
 
 def pin(shard: str, id: str) -> str:
-    """Return an id that is pinned to `shard`: in a store of several shards, all ids pinned to one live together.
+    """Pin an id to a shard: a store with several shards keeps all ids pinned to the same one together.
 
-    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again; an id that has that
-    tag already stays as it is.
+    The result is the id with the shard in braces before it, for example `{tenant-7}report`. An id that already has
+    that tag stays as it is.
     """
     if not isinstance(shard, str) or not shard or not {"{", "}"}.isdisjoint(shard):
         raise ConfigurationError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")

@@ -1,4 +1,4 @@
-"""Instants: whole microseconds since 1970, UTC, and the datetimes they stand for. Pure."""
+"""Convert between instants (whole microseconds since 1970, UTC) and datetimes. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ if TYPE_CHECKING:
 __all__ = ["EPOCH", "SECOND", "from_us", "to_us"]
 
 SECOND: Final = 1_000_000
-"""Microseconds in a second: instants are whole microseconds since 1970, UTC."""
+"""One second as a difference between two instants."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_us(moment: datetime, zone: Zone | None = None) -> int:
-    """Turn a datetime into an instant; a naive one is a wall clock time in `zone`."""
+    """Turn a datetime into an instant; read a naive datetime as wall clock time in `zone`.
+
+    Raise ValueError for a naive datetime without a `zone`.
+    """
     if moment.tzinfo is None:
         if zone is None:
             raise ValueError(f"{moment!r} has no time zone")

@@ -1,4 +1,4 @@
-"""A job: what to call, and when. Pure: a value, plus the book it was read from, so that `job.pause()` works."""
+"""A job says what to call, and when. It is a value that knows the book it was read from, for `job.pause()`. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run
 
 
 class Book(Protocol):
-    """The book of jobs that a job was read from: the part that the job's own verbs need."""
+    """The part of a job book that the methods of a `Job` need, such as `job.pause()`."""
 
     @property
     def timezone(self) -> tzinfo:
-        """The zone in which times are read and shown."""
+        """The time zone for reading and showing times."""
 
     def modify(self, job: Job, jobstore: str | None, /, **changes: Any) -> Job:
-        """Change a job."""
+        """Change a job in its store and return it as it is now."""
 
     def reschedule(self, job: Job, trigger: Any, jobstore: str | None, /, **trigger_args: Any) -> Job:
         """Give a job another trigger."""
@@ -51,13 +51,14 @@ class Book(Protocol):
         """Remove a job."""
 
     def current_run_time(self, job: Job) -> int | None:
-        """Return the job's current next run time if that is cheap to find out, else the one in the job."""
+        """Return the next run time from the store if that is cheap to read, else the one in the job."""
 
 
 class Job:
-    """What to call and when. `at` is the next run time in microseconds, None if paused; `nominal` is it before jitter.
+    """A callable with its arguments, a trigger and a policy.
 
-    Stores treat a job as a value; it was read with this `version` and `incarnation`.
+    `at` is the next run time in microseconds, or None if the job is paused; `nominal` is the same time before jitter.
+    Stores treat a job as a value: `version` and `incarnation` are those it had when it was read.
     """
 
     __slots__ = (
@@ -112,20 +113,20 @@ class Job:
         self.coalesce = coalesce
         self.max_instances = max_instances
         self.overlap = overlap
-        """What a fire does while `max_instances` runs have not ended: `skip`, `queue` or `cancel_other`."""
+        """The effect of a fire while `max_instances` runs are unfinished: `skip`, `queue` or `cancel_other`."""
         self.late_after = late_after
-        """Seconds after which a fire that has not ended is late; None: by how long runs take."""
+        """Seconds after which an unfinished fire is late; None derives it from how long runs usually take."""
         self.down_after = down_after
-        """Seconds after which a job is down because a fire has not ended; None: by `late_after` and the schedule."""
+        """Seconds after which an unfinished fire brings the job down; None derives it from `late_after` and trigger."""
         self.policy = policy
         self.at = at
         self.nominal = at if nominal is None else nominal
         self.timed = at is not None
-        """Whether the next run time is set; if not, it is computed when the job is stored."""
+        """Whether the next run time is set; if not, the trigger computes it when the job is stored."""
         self.declared: str | None = None
         """For a schedule declared in code: a digest of the declaration."""
         self.overridden: Mapping[str, Any] = {}
-        """For a schedule declared in code: what was changed since, each field as it was declared."""
+        """For a schedule declared in code: the declared value of each field that has been changed since."""
         self.version = 0
         self.incarnation = 0
         self._book: Book | None = None
@@ -135,7 +136,7 @@ class Job:
 
     @property
     def func(self) -> Callable[..., Any]:
-        """The callable, imported now if the job was read from a store."""
+        """The callable. A job read from a store imports it now."""
         func = self.call.func
         return ref_to_obj(func) if isinstance(func, str) else func
 
@@ -167,13 +168,13 @@ class Job:
 
     @property
     def next_run_time(self) -> datetime | None:
-        """When the job is due next, in the user's time zone; None if it is paused."""
+        """When the job is due next, in the trigger's time zone or else the book's; None if it is paused."""
         at = self.at if self._book is None else self._book.current_run_time(self)
         return None if at is None else from_us(at).astimezone(self._zone())
 
     @next_run_time.setter
     def next_run_time(self, moment: datetime | None) -> None:
-        # For job stores written for APScheduler, which set it on the job they restored.
+        # Job stores written for APScheduler set it on the job that they restore.
         self.at = self.nominal = None if moment is None else to_us(moment)
         self.timed = True
 
@@ -187,8 +188,8 @@ class Job:
         return self._jobstore_alias is None
 
     def copy(self) -> Job:
-        """Return an unbound copy."""
-        # Written out: stores copy a job at every add and lookup, and a loop over the slots takes four times as long.
+        """Return a copy that belongs to no book."""
+        # Written out, since stores copy a job at every add and lookup: a loop over the slots takes four times as long.
         twin = Job.__new__(Job)
         twin.id = self.id
         twin.call = self.call
@@ -214,7 +215,7 @@ class Job:
         return twin
 
     def evolve(self, **changes: Any) -> Job:
-        """Return a copy with some attributes changed, each checked."""
+        """Return a copy with changed attributes; raise an error if one is unknown or has a wrong value."""
         unknown = sorted(changes.keys() - MODIFIABLE)
         if unknown:
             if "id" in unknown:
@@ -237,14 +238,14 @@ class Job:
         return twin
 
     def _get_run_times(self, now: datetime) -> list[datetime]:
-        """Return the fires due by `now`, at most the latest hundred."""
+        """Return the latest fires that are due by `now`, at most a hundred."""
         until = to_us(now)
         if self.at is None or self.nominal is None or self.at > until:
             return []
         _, fires = self.trigger.overdue(self.nominal, until, 100)
         return [from_us(us).astimezone(self._zone()) for us in fires]
 
-    # -- through the book it was read from -------------------------------------------------------------------------
+    # -- changes, made by the book that the job was read from ------------------------------------------------------
 
     def modify(self, **changes: Any) -> Job:
         """Change the job in its store."""
@@ -277,11 +278,11 @@ class Job:
 
     @_scheduler.setter
     def _scheduler(self, scheduler: object) -> None:
-        # For job stores written for APScheduler, which set it on the job they restored; the book binds what it reads.
+        # Job stores written for APScheduler set it on the job that they restore. Ignore it: the book binds the job.
         pass
 
     def _follow(self, changed: Job | None) -> Job:
-        """Copy the changed job into this one, so that its holder sees the change."""
+        """Copy the changed job into this one, so that callers who hold it see the change."""
         if changed is not None:
             for name in Job.__slots__:
                 if name != "__weakref__":
@@ -319,7 +320,7 @@ class Job:
             raise ValueError(f"job state has version {state['version']}; this mainspring reads version 1")
         call = Call(state["func"], tuple(state["args"]), dict(state["kwargs"]), state["name"])
         plain = {name: state[name] for name in ("executor", "misfire_grace_time", "coalesce", "max_instances")}
-        # APScheduler's jobs have none of these.
+        # APScheduler's jobs lack these fields.
         plain |= {"overlap": state.get("overlap", "skip"), **{name: state.get(name) for name in _HEALTH_FIELDS}}
         policy = Policy(**state["policy"]) if "policy" in state else DEFAULT_POLICY
         queue = state.get("queue", "default")
@@ -345,7 +346,7 @@ class Job:
 
 
 def declared_values(job: Job) -> dict[str, Any]:
-    """Return how a stored job was declared: as it is, but for what was changed by hand since."""
+    """Return the values that the code declared for a stored job, undoing the changes that people made since."""
     return {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
 
 
@@ -356,13 +357,13 @@ def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
 
 
 def _overridden(job: Job, changed: Job) -> dict[str, Any]:
-    """Return the fields in which a changed job differs from its declaration, as they were declared."""
+    """Return the declared value of each field in which a changed job differs from its declaration."""
     declared = declared_values(job).items()
     return {name: value for name, value in declared if not _is_same(value, getattr(changed, name))}
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, Call):  # whatever bytes they were read from
+    if isinstance(one, Call):  # ignore the bytes that each was read from
         return (one.task_name, one.args, dict(one.kwargs), one.name) == (
             other.task_name, other.args, dict(other.kwargs), other.name,
         )  # fmt: skip

@@ -1,8 +1,9 @@
-"""Lanes: in a queue, the runs for each executor wait apart, so that none waits behind runs for a busy other executor.
+"""Lanes split a queue by executor, so that no run waits behind runs for another executor that is busy.
 
-The lane of a run follows from its queue and its executor: `mail` holds the runs for threads, and those of which nobody
-knows yet; `mail:async` those for the event loop, `mail:process` those for processes. A node claims each lane for the
-free slots of one executor. Only stores and claims speak of lanes; people see the queue.
+The queue and the executor of a run determine its lane. In the queue `mail`, the lane `mail:async` holds the runs for
+the event loop and `mail:process` those for processes. The lane `mail` holds the runs for threads, and the runs whose
+executor is not known yet. A node claims each lane for the free slots of one executor. Only stores and claims use lanes;
+people see the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 THREADS_EXECUTOR: Final = "threads"
 LOOP_EXECUTOR: Final = "loop"
 PROCESSES_EXECUTOR: Final = "processes"
-"""The executor of runs that are isolated, or that have crashed a worker before."""
+"""The executor for isolated runs, and for runs that have crashed a worker before."""
 QUEUE_EXECUTORS: Final = (THREADS_EXECUTOR, LOOP_EXECUTOR, PROCESSES_EXECUTOR)
 """The executors that share the runs of a queue."""
 
@@ -35,21 +36,24 @@ _ENDINGS: Final = {LOOP_EXECUTOR: ":async", PROCESSES_EXECUTOR: ":process"}
 _EXECUTORS: Final = {ending: executor for executor, ending in _ENDINGS.items()}
 
 _NAMES_KNOWN: Final = 10_000
-"""Remember this many answers: a node asks about the same few names for every run."""
+"""Cache this many names: a node looks up the same few for every run."""
 
 Want = tuple[Sequence[str], int]
-"""Some lanes, and how many of their runs a claim takes at most."""
+"""Some lanes, and the most runs that a claim takes from them together."""
 
 
 @lru_cache(_NAMES_KNOWN)
 def lane_of(queue: str, executor: str | None) -> str:
-    """Return the lane for the runs of a queue that need an executor; the queues of executors have only one."""
+    """Return the lane for the runs of a queue that need an executor.
+
+    A queue whose name begins with `.` or `!` has only one lane.
+    """
     ending = _ENDINGS.get(executor) if executor is not None else None
     return queue if ending is None or queue[:1] in (".", "!") else queue + ending
 
 
 def needed_executor(is_async: bool, isolation: str | None) -> str | None:
-    """Return the executor that a function needs; None if threads do."""
+    """Return the executor that a function needs; None if threads can execute it."""
     return PROCESSES_EXECUTOR if isolation == "process" else LOOP_EXECUTOR if is_async else None
 
 

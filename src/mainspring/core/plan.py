@@ -1,6 +1,6 @@
 """Plan a due job: which of its fires run, which are missed and why, and when it is due next. Pure.
 
-The cost is bounded: however long a job slept, its trigger counts the overdue fires by arithmetic.
+Planning takes the same time however long a job slept: its trigger counts the overdue fires by arithmetic.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ LATE: Final = "late"
 MAX_INSTANCES: Final = "max_instances"
 BEYOND_CATCH_UP: Final = "catch_up"
 SUPERSEDED: Final = "superseded"
-"""Why a run was cancelled, or a fire missed: a later fire of a job took its place, since its overlap says so."""
+"""The reason of a cancelled run or a missed fire that a later fire of the job replaced, as the job's `overlap` says."""
 RESCHEDULED: Final = "rescheduled"
 PAUSED: Final = "paused"
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):
-    """The record of fires that a job missed in a row; the store keeps it with the job, and the next miss extends it."""
+    """The record of fires that a job missed in a row. The store keeps it with the job; the next miss extends it."""
 
     run_id: str
     reason: str
@@ -76,9 +76,10 @@ class MissedFires(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What a due job does now; `next_at` None means that it is finished.
+    """The decision about a due job. If `next_at` is None, the job is finished.
 
-    If it `waits`, earlier runs have to end first: nothing is written, so the fire stays due and no crash can lose it.
+    If the job `waits`, earlier runs have to end first. Then nothing is written: the fire stays due, so no crash can
+    lose it.
     """
 
     next_at: int | None
@@ -92,9 +93,9 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 class Firing(msgspec.Struct, frozen=True, gc=False):
     """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
 
-    `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record. A `job`
-    replaces the stored one in the same step. A step `besides` the schedule is taken though the job is not due, and
-    without a next run time the job is paused, not removed.
+    `missed` are finished records; the store replaces those that it has already, by id. `miss` becomes the job's open
+    missed record. A `job` replaces the stored one in the same step. A step `besides` the schedule does not need the job
+    to be due; without a next run time it pauses the job instead of removing it.
     """
 
     job_id: str
@@ -114,14 +115,15 @@ class Place(msgspec.Struct, gc=False):
     queue: str
     node: str | None = None
     token: str | None = None
-    until: int | None = None  # the end of the lease, so that the store need not compute it
-    executor: str | None = None  # what the run needs, as far as that is known: see `core.lanes`
+    until: int | None = None  # the end of the lease, which spares the store from computing it
+    executor: str | None = None  # the executor that the run needs, if known: see `core.lanes`
     _blank: Run | None = None
 
     def blank(self, now: int) -> Run:
-        """Return a run that is made now and goes here, without anything of its job.
+        """Return a run for this place, created now, whose job's fields are still empty.
 
-        The runs of a page are copies of it with the rest filled in: that takes a third of the time of making each.
+        The caller copies it for each run of a page and fills in the rest: that takes a third of the time of making
+        each run from nothing.
         """
         blank = self._blank
         if blank is None or blank.created_at != now:
@@ -143,7 +145,7 @@ class Place(msgspec.Struct, gc=False):
 
 
 def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
-    """Decide what a due job does at `now`, by the store's clock; `noise` in [0, 1) is the part of its jitter to use."""
+    """Decide what a due job does at `now`, by the store's clock; `noise` in [0, 1) is the share of jitter to use."""
     job, trigger = due.job, due.job.trigger
     following = trigger.next_fire(due.nominal, now)
     if following is None or following > now:
@@ -151,7 +153,7 @@ def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
     else:
         count, fires = trigger.overdue(due.nominal, now, 1 if job.coalesce else CATCH_UP_FIRES)
         following = trigger.next_fire(fires[-1], now)
-        if following is not None and following <= now:  # a user's trigger that does not count its fires
+        if following is not None and following <= now:  # a trigger of the user's that does not count its fires
             following = trigger.next_fire(now, now)
     missed: list[MissedFires] = []
     if job.coalesce:
@@ -196,7 +198,7 @@ def _in_time(
 
 
 def superseded(due: DueJob, unfinished: Iterable[Run]) -> list[Run]:
-    """Return the runs to cancel so that a fire which waits can run: the oldest that are not being stopped already."""
+    """Return the runs to cancel so that a waiting fire can run: the oldest that nobody is stopping already."""
     stem = f"{due.job.id}@{due.incarnation}"
     runs = sorted((run for run in unfinished if run.id.rpartition("@")[0] == stem), key=lambda run: run.fire_time or 0)
     surplus = len(runs) - due.job.max_instances + 1
@@ -220,9 +222,9 @@ def firing(due: DueJob, planned: Plan, place: Place, now: int) -> Firing:
 
 
 def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
-    """Return the step that replaces a job by `changed` and records the overdue fires that this skips as missed.
+    """Return the step that replaces a job with `changed` and records the overdue fires that the change skips as missed.
 
-    Return None if the change skips none.
+    Return None if the change skips no fire.
     """
     until = now if changed.at is None else min(now, changed.at - 1)
     if job.at is None or job.at > until:
@@ -230,7 +232,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     nominal = job.at if job.nominal is None else job.nominal
     try:
         count, fires = job.trigger.overdue(nominal, until, 1)
-    except Exception:  # the trigger fails, and the change may be there to mend it
+    except Exception:  # the trigger fails, and this change may be the repair
         count, fires = 1, []
     reason = PAUSED if changed.at is None else RESCHEDULED
     skipped = MissedFires(reason, max(count, 1), job.at, max([job.at, *fires]))
@@ -250,9 +252,10 @@ def make_runs(
     grace: float | None = None,
     count: int = 1,
 ) -> tuple[Run, ...]:
-    """Make the runs of a job's fires, each after the one before, and their hooks; the first may come claimed.
+    """Make the runs of a job's fires, and their hooks. Each run comes after the one before; the first may be claimed.
 
-    Together they count as one unfinished run of the job: the last one counts, which is unfinished as long as any is.
+    Together the runs count as one unfinished run of the job. Only the last one counts: it is unfinished as long as any
+    of them is.
     """
     lateness, policy, blank = None if grace is None else int(grace * SECOND), job.policy, place.blank(now)
     first = replace(

@@ -26,12 +26,12 @@ Delays = Callable[[int], float | timedelta]
 
 
 def bounded(delay: float) -> float:
-    """Return a delay cut to the range that every store can add to its time."""
+    """Limit a delay to the range that every store can add to its time."""
     return min(max(0.0, delay), LONGEST_DELAY_SECONDS)
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Exponential delays: `first`, `first * factor`, ... up to `longest` seconds; chance decides the `jitter` part."""
+    """Exponential delays: `first`, `first * factor`, ... up to `longest` seconds; `jitter` is their random share."""
 
     first: float = 1.0
     factor: float = 2.0
@@ -39,7 +39,7 @@ class Backoff(msgspec.Struct, frozen=True):
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("first", "factor", "longest"):  # what is too long is bounded when it is used
+        for name in ("first", "factor", "longest"):  # `delay` bounds values that are too long
             check_number(f"{name} of a Backoff", getattr(self, name), least=0, most=math.inf)
         check_number("jitter of a Backoff", self.jitter, least=0, most=1)
 
@@ -53,7 +53,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How a run is executed, retried and kept; jobs with the default policy share one object.
+    """The rules by which a run is executed, retried and kept. Jobs with the default policy share one object.
 
     Callables and exception types may be objects or references `module:name`. Exceptions are compared by name, so
     reading a policy never imports a name that somebody wrote into a store.
@@ -68,9 +68,9 @@ class Policy(msgspec.Struct, frozen=True):
     retry_on: tuple[type[BaseException] | str, ...] = ()
     give_up_on: tuple[type[BaseException] | str, ...] = ()
     isolation: str | None = None
-    """`process` executes the run in a child process of its own, which can be killed at once."""
+    """`process` executes the run in a separate child process, which can be killed at once."""
     hook: Callable[..., Any] | str | None = None
-    """Called with the run when it has ended, as a run of its own."""
+    """A callable that gets the finished run. It executes as a separate run."""
 
     def __repr__(self) -> str:
         return f"Policy({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -80,7 +80,7 @@ class Policy(msgspec.Struct, frozen=True):
         return [pair for pair, default in zip(found, self.__struct_defaults__, strict=True) if pair[1] != default]
 
     def wants_retry(self, failures: int, exception: BaseException | None) -> bool:
-        """Return True if a run that has now failed `failures` times is tried again."""
+        """Return True if a run should be tried again after its `failures`-th failure."""
         if failures > self.retries:
             return False
         if exception is None:
@@ -91,7 +91,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def kind_name(kind: type | str) -> str:
-    """Return the reference of an exception type; built-in ones are known by their bare name."""
+    """Return the reference of an exception type; the bare name for a built-in one."""
     if isinstance(kind, str):
         return kind
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
@@ -106,7 +106,7 @@ DEFAULT_POLICY = Policy()
 
 
 def policy_to_data(policy: Policy, reference: Callable[[Any], str] | None = None) -> dict[str, Any]:
-    """Return what a policy says beyond the default as plain data; `reference` names callables."""
+    """Return the fields of a policy that differ from the default as plain data; `reference` names callables."""
     data: dict[str, Any] = {}
     for name in Policy.__struct_fields__:
         value = getattr(policy, name)
@@ -125,7 +125,7 @@ def policy_to_data(policy: Policy, reference: Callable[[Any], str] | None = None
 
 
 def policy_from_data(data: Mapping[str, Any]) -> Policy:
-    """Return the policy that `policy_to_data` made data of; nothing is imported."""
+    """Rebuild a policy from the data of `policy_to_data`, without importing anything."""
     fields = dict(data)
     for name, value in data.items():
         if isinstance(value, dict) and "exponential" in value:
@@ -136,7 +136,7 @@ def policy_from_data(data: Mapping[str, Any]) -> Policy:
 
 
 def delay_after(backoff: Backoff | tuple[float, ...] | Delays | str, failures: int, noise: float) -> float:
-    """Return the seconds to wait after the `failures`-th failure; a list's last delay repeats."""
+    """Return the seconds to wait after the `failures`-th failure; the last delay of a list repeats."""
     if isinstance(backoff, str):
         raise TypeError(f"the back-off {backoff!r} is a reference; resolve it to a function first")
     if isinstance(backoff, Backoff):

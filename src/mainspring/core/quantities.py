@@ -1,4 +1,4 @@
-"""Read and check values: a check returns the value to keep, or raises an error that says why not. Pure."""
+"""Read and check durations and numbers: a check returns the value to keep, or raises an error with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 LONGEST_DELAY_SECONDS: Final = 10_000_000_000
-"""317 years, which every store can add to its time."""
+"""The longest delay that every store can add to its time: 317 years."""
 LARGEST_COUNT: Final = 2**31 - 1
 """The largest count that every store and driver can keep."""
 SHORTEST_LEASE_SECONDS: Final = 1.0
@@ -32,7 +32,7 @@ _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
 def read_seconds(text: str) -> float | None:
-    """Return the seconds of `90s` or `1h30m`, or None if the text is no length of time."""
+    """Return the seconds of a text such as `90s` or `1h30m`; None if it is not a length of time."""
     parts = _LENGTH.findall(text)
     if not parts or _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
@@ -40,8 +40,8 @@ def read_seconds(text: str) -> float | None:
 
 
 def read_value(text: str) -> Any:
-    """Return a value that somebody has typed: JSON if it is JSON, else the text."""
-    import json  # only where somebody types: an app starts without it
+    """Parse a value that a person typed: as JSON if it is JSON, else as text."""
+    import json  # slow to import, and an app does not need it to start
 
     try:
         return json.loads(text)
@@ -55,13 +55,13 @@ def as_seconds(value: Any) -> float | None:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to a store
+    return int(value) if isinstance(value, int) else float(value)  # stores reject numpy's floats
 
 
 def check_seconds(
     name: str, value: Any, *, least: float = 0.0, most: float = LONGEST_DELAY_SECONDS, text: bool = False
 ) -> float:
-    """Check a number of seconds (or a timedelta) between two bounds; with `text` it may be written as text."""
+    """Check a number of seconds (or a timedelta) between two bounds; with `text`, accept it as text, too."""
     given = _from_text(value) if text else value
     return _between(name, "number of seconds (or a timedelta)", value, as_seconds(given), least, most)
 
@@ -79,12 +79,12 @@ def _between(name: str, kind: str, value: Any, number: float | None, least: floa
 
 
 def check_lease(value: Any, *, text: bool = False) -> float:
-    """Check the length of a lease: how long a claim holds unless it is renewed."""
+    """Check the length of a lease, which is how long a claim holds unless its node renews it."""
     return check_seconds("lease", value, least=SHORTEST_LEASE_SECONDS, most=LONGEST_LEASE_SECONDS, text=text)
 
 
 def check_timeout(value: Any) -> float:
-    """Return a time-out in seconds; None and infinity mean for ever."""
+    """Return a time-out in seconds; None and infinity mean no limit."""
     if value is None:
         return math.inf
     seconds = as_seconds(value)
@@ -94,7 +94,7 @@ def check_timeout(value: Any) -> float:
 
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = LARGEST_COUNT, text: bool = False) -> int:
-    """Check a whole number between two bounds; with `text` it may be written as text."""
+    """Check a whole number between two bounds; with `text`, accept it as text, too."""
     number = _from_text(value) if text else value
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -104,7 +104,7 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = LARGEST_CO
 
 
 def _from_text(value: Any) -> Any:
-    """Return the number that a text stands for, as in an INI file; anything else as it is."""
+    """Return the number that a text spells, as in an INI file; return any other value unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Callables by name: references both ways, readable names, and whether arguments fit."""
+"""Turn callables into references and back, name them for people, and check that arguments fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SHOWN_DEFAULT_CHARS: Final = 40
-"""Leave out of messages a default of a parameter that is longer than this."""
+"""The longest default of a parameter that messages show."""
 
 
 def get_callable_name(func: Callable[..., Any]) -> str:
@@ -47,7 +47,7 @@ def get_callable_name(func: Callable[..., Any]) -> str:
 
 
 def parameters_of(func: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a callable by name; none if they are unknown, as those of some built-ins are."""
+    """Return the parameters of a callable by name; an empty mapping if they are unknown, as for some built-ins."""
     try:
         return {} if func is None else inspect.signature(func).parameters
     except (TypeError, ValueError):
@@ -61,7 +61,7 @@ def module_of(obj: Any) -> str:
 
 
 def main_name() -> str:
-    """Return the name by which other processes can import the main program; `__main__` if it is no file."""
+    """Return the name by which other processes can import the main program; `__main__` if it is not a file."""
     main = sys.modules.get("__main__")
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
@@ -82,7 +82,7 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
         )
     owner = getattr(obj, "__self__", None)
     if inspect.ismethod(obj) and not inspect.isclass(owner):
-        # A bound method is stored as the plain function, its object as the first argument.
+        # A bound method is stored as the plain function, with its object as the first argument.
         obj = obj.__func__
     ref = f"{module_of(obj)}:{name}"
     found = ref_to_obj(ref)
@@ -92,8 +92,8 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
 
 
 def variable_of(obj: Any) -> str | None:
-    """Return the module variable that holds an object, `module:name`, from which other processes can import it."""
-    # The main program last: other processes that import it do not see what is under its __main__ guard.
+    """Return the module variable that holds an object, as `module:name`, so that other processes can import it."""
+    # Search the main program last: other processes that import it do not execute the code under its __main__ guard.
     for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         if name == "__mp_main__":
             continue
@@ -104,7 +104,7 @@ def variable_of(obj: Any) -> str | None:
 
 
 def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """Return a call as a reference and arguments; a bound method becomes its function, with its object first."""
+    """Return a call as a reference and arguments; a bound method becomes its function, with its object as argument."""
     if isinstance(func, str):
         return func, args
     owner = getattr(func, "__self__", None)
@@ -133,7 +133,7 @@ def ref_to_obj(ref: str) -> Any:
 
 
 def loaded(ref: str) -> Any:
-    """Return the object that a reference names if its module is imported already, else None."""
+    """Return the object that a reference names if its module is already imported, else None."""
     module_name, _, path = ref.partition(":")
     obj: Any = sys.modules.get(module_name)
     for part in path.split("."):
@@ -158,12 +158,12 @@ def _shown(obj: Any) -> str:
 
 
 def maybe_ref(ref: Any) -> Any:
-    """Import the object that a text refers to; return anything else as it is."""
+    """Import the object that a text refers to; return any other value unchanged."""
     return ref_to_obj(ref) if isinstance(ref, str) else ref
 
 
 def iscoroutinefunction_partial(func: Any) -> bool:
-    """Return True if calling `func`, looked at through partials, gives a coroutine."""
+    """Return True if calling `func`, or the function inside its partials, gives a coroutine."""
     while isinstance(func, partial):
         func = func.func
     return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004
@@ -174,7 +174,7 @@ def check_callable_args(func: Callable[..., Any], args: Iterable[Any], kwargs: M
     positional = len(args) if isinstance(args, (tuple, list)) else len(list(args))
     try:
         complaint = complaint_about(func, positional, tuple(kwargs))
-    except TypeError:  # not hashable: ask without the cache
+    except TypeError:  # not hashable, so skip the cache
         complaint = complaint_about.__wrapped__(func, positional, tuple(kwargs))
     if complaint:
         raise ValueError(complaint)
@@ -182,11 +182,11 @@ def check_callable_args(func: Callable[..., Any], args: Iterable[Any], kwargs: M
 
 @lru_cache(maxsize=1024)
 def complaint_about(func: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str:
-    """Return what is wrong with a call of this shape, or an empty text; the values do not matter."""
+    """Return the problem with a call of this shape, whatever the values are; an empty text if it fits."""
     try:
         signature = inspect.signature(func, follow_wrapped=False)
     except (ValueError, TypeError):
-        return ""  # some built-ins tell nothing about themselves
+        return ""  # some built-ins have no signature
     parameters = signature.parameters.values()
     takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

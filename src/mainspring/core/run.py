@@ -1,4 +1,4 @@
-"""A run: one execution and its record. `TRANSITIONS` lists every change that it may make. Pure."""
+"""A run: one execution and its record. `TRANSITIONS` lists every change of status that is permitted. Pure."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ LAST_STARTS_KEPT: Final = 18
 LONGEST_ABSENCE_US: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
 BY_HAND_PREFIX: Final = "by-hand:"
-"""A holder whose name begins with this took its runs by hand and renews no lease: they are free once the lease is over,
-and nobody waits for a sign of life."""
+"""The name of a holder that took its runs by hand begins with this. It renews no lease: its runs are free as soon as
+the lease is over, and nobody waits for its heartbeat."""
 HELD_PREFIX: Final = "!"
 """No node serves a queue whose name begins with this: people or the app end the runs in it."""
 BULK_QUEUE: Final = "!bulk"
-"""Actions on many runs are runs in this queue; the app carries them out, in any process."""
+"""The queue of actions on many runs. Each action is a run, which any process of the app carries out."""
 
 
 class Status(StrEnum):
@@ -77,9 +77,9 @@ UNFINISHED: Final = (*WAITING, Status.RUNNING)
 
 _BITS: Final = {Status.SUCCEEDED: 1, Status.FAILED: 2, Status.CANCELLED: 4, Status.MISSED: 8, Status.BROKEN: 16}
 ON: Final = {"success": 1, "failure": 2 | 8 | 16, "end": 31}
-"""The masks of an edge by the words that people use: one bit for each end that lets the successor go on."""
+"""The mask of an edge for each word that people use; each final status that lets the successor start has one bit."""
 HOLDS: Final = 32
-"""A further bit of an edge: the store keeps the predecessor as long as it keeps the successor, whatever its status."""
+"""A bit of an edge that makes the store keep the predecessor as long as the successor, whatever its status."""
 
 
 def bit_of(status: str) -> int:
@@ -88,19 +88,19 @@ def bit_of(status: str) -> int:
 
 
 class After(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A predecessor of a run, and the ends of it that let the run go on."""
+    """A predecessor of a run, and a mask of the final statuses of it that let the run start."""
 
     id: str
     on: int = ON["success"]
 
 
 class Condition(StrEnum):
-    """The condition under which a store writes an outcome; it compares the token in every case."""
+    """The condition under which a store writes an outcome. The token has to match in every case."""
 
     HELD = "held"  # running, under this token; to become pending again, it must not be cancelling either
-    EXPIRED = "expired"  # the same, and the lease over by the store's clock
+    EXPIRED = "expired"  # the same, and the lease is over by the store's clock
     WAITING = "waiting"  # blocked or pending, and not claimed since it was read; a change also needs the same status
-    REFUSED = "refused"  # waiting, and refused: by the store, or because the same call has ended `run.refused`
+    REFUSED = "refused"  # waiting, and refused by the store, or the same call has ended the run `run.refused`
     FINISHED = "finished"  # in a final status, and not retried since it was read
 
 
@@ -157,17 +157,17 @@ TRANSITIONS: Final = (
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What to call: a callable (or its reference), its arguments, a readable name."""
+    """A callable (or its reference), its arguments and a readable name."""
 
     func: Callable[..., Any] | str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     name: str = ""
-    frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
-    task: str | None = None  # the name that `func` was found by, where `func` is the callable itself
+    frame: bytes | None = None  # the stored bytes that it was read from, passed on unchanged
+    task: str | None = None  # the name that led to `func`, if `func` is the callable itself
     inputs: int = 0  # how many of its arguments are placeholders for the results of other runs
-    headers: dict[str, str] | None = None  # what an integration sends along, a trace context for example; signed, too
-    unfilled: Call | None = None  # the call with its placeholders, where `args` has the results instead; never stored
+    headers: dict[str, str] | None = None  # texts of integrations, such as a trace context; signed, too
+    unfilled: Call | None = None  # the call with its placeholders, if `args` has the results; never stored
 
     @property
     def task_name(self) -> str:
@@ -183,7 +183,7 @@ class Call(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, func=func, task=task)
 
     def __repr__(self) -> str:
-        # Without the arguments, so that a log of the call does not show secrets.
+        # Leave out the arguments, so that a log of the call does not show secrets.
         return f"<Call of {self.name or self.func}>"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -191,7 +191,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Error(msgspec.Struct, frozen=True, gc=False):
-    """How one attempt failed."""
+    """The record of one failed attempt."""
 
     type: str
     message: str
@@ -203,9 +203,9 @@ class Error(msgspec.Struct, frozen=True, gc=False):
 class Start(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One start of a run: where, when, how it ended, and the instant from which the run could be started again.
 
-    `how` is a final status, or else `raised`, `retry` (it raised an uncounted Retry), `crashed`, `interrupted` (its
-    node was stopped) or `lost` (its node fell silent); None while it runs. `claimed_at` is None where only the start
-    itself is known.
+    `how` is a final status, `raised`, `retry` (it raised an uncounted Retry), `crashed`, `interrupted` (its node was
+    stopped) or `lost` (its node fell silent). It is None while the run goes on. `claimed_at` is None if only the time
+    of the start is known.
     """
 
     number: int
@@ -218,7 +218,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def kept_starts(starts: tuple[Start, ...]) -> tuple[Start, ...]:
-    """Return the starts that a record keeps: the first show how it began, the last how it stands."""
+    """Return the starts that a record keeps: the first and the last ones."""
     if len(starts) <= FIRST_STARTS_KEPT + LAST_STARTS_KEPT:
         return starts
     return starts[:FIRST_STARTS_KEPT] + starts[-LAST_STARTS_KEPT:]
@@ -227,9 +227,9 @@ def kept_starts(starts: tuple[Start, ...]) -> tuple[Start, ...]:
 class Run(msgspec.Struct, frozen=True):
     """One execution. Times are microseconds, UTC.
 
-    A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for
-    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot. Of a run
-    in such a queue, `executor` says what it needs, as far as that is known: see `core.lanes`.
+    A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, for example
+    `.default`; only nodes that have this executor claim from it. The names of other queues do not start with a dot. For
+    a run in such another queue, `executor` is the executor that it needs, if known: see `core.lanes`.
     """
 
     id: str
@@ -262,25 +262,25 @@ class Run(msgspec.Struct, frozen=True):
     data: Any = None
     log: tuple[str, ...] = ()
     reason: str | None = None
-    count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
+    count: int = 1  # the fires that this record stands for: coalesced into it, or missed in a row
     last: int | None = None  # the last of those fires
-    after: tuple[After, ...] = ()  # the runs that it comes after, each once; kept for the day it is sent back
-    delay: int = 0  # microseconds that it waits after the last of those has ended; kept for the same day
-    waits: int = 0  # how many of those have not ended; the store counts
-    followed: int = 0  # how many runs come after this one; the store counts
+    after: tuple[After, ...] = ()  # the runs that it comes after, each once; kept in case it is sent back
+    delay: int = 0  # microseconds to wait after the last of those has ended; kept for the same reason
+    waits: int = 0  # how many of those have not ended; counted by the store
+    followed: int = 0  # how many runs come after this one; counted by the store
     refused: str | None = None  # the run whose end refused this one: it is cancelled instead of started
-    gate: str | None = None  # the gate whose slot it needs to run
+    gate: str | None = None  # the gate from which it needs a slot
     gate_spec: str | None = None  # how many slots the gate has, as text: see `core.waiting.gates`
-    counted: bool = True  # whether it counts as an unfinished run of its job; of chained fires only the last does
+    counted: bool = True  # whether it counts as an unfinished run of its job; only the last of chained fires does
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
-    earlier_starts: tuple[Start, ...] = ()  # those after which it waited again: the first two, the last eighteen
-    copied_from: str | None = None  # the run that somebody has run again as this one
-    moved: bool = False  # whether somebody moved it to its queue, for which its call is signed anew
-    unverified: str | None = None  # why its outcome cannot be believed; never stored
+    earlier_starts: tuple[Start, ...] = ()  # the starts after which it waited again: the first two, the last eighteen
+    copied_from: str | None = None  # the run that a person ran again as this one
+    moved: bool = False  # whether a person moved it to its queue; its call is signed again for that queue
+    unverified: str | None = None  # why its outcome cannot be trusted; never stored
 
     def __repr__(self) -> str:
-        # Without arguments, result and data, for the same reason as a call.
+        # Leave out arguments, result and data, so that a log of the run does not show secrets.
         return f"<Run {self.id} {self.name} {self.status} attempt={self.attempt}>"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -288,12 +288,12 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def lane(self) -> str:
-        """The part of its queue in which it waits."""
+        """The lane of its queue in which it waits."""
         return self.queue if self.executor is None else lane_of(self.queue, self.executor)
 
     @property
     def func(self) -> Callable[..., Any] | str:
-        """What is called."""
+        """The callable, or its reference."""
         return self.call.func
 
     @property
@@ -318,17 +318,17 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def due_at(self) -> int:
-        """When it was due: the time of the fire that it stands for, else the time at which it may start."""
+        """When it was due: the time of its fire, or else the time at which it may start."""
         return self.run_at if self.fire_time is None else self.fire_time
 
     @property
     def headers(self) -> dict[str, str]:
-        """Texts that integrations sent along, a trace context for example; listeners to `pre_enqueue` may add some."""
+        """Texts of integrations, such as a trace context. Listeners to `pre_enqueue` may add some."""
         return {} if self.call.headers is None else self.call.headers
 
     @property
     def starts(self) -> tuple[Start, ...]:
-        """All starts that are kept, the present or last one included, which is read from the record itself."""
+        """All starts that are kept. The current or last one comes from the other fields of the record."""
         earlier, ended = self.earlier_starts, self.status in FINAL
         known = earlier[-1].number if earlier else 0
         if self.status is Status.PENDING or self.started_at is None or self.attempt <= known:
@@ -338,7 +338,7 @@ class Run(msgspec.Struct, frozen=True):
         return (*earlier, Start(self.attempt, self.node, claimed_at, self.started_at, self.finished_at, how))
 
     def after_start(self, how: str, ended_at: int, run_at: int, started_at: int | None = None) -> tuple[Start, ...]:
-        """Return the earlier starts of a run whose present start is over and that waits again."""
+        """Return `earlier_starts` for a run that waits again: with its current start, which has ended as `how` says."""
         start = Start(self.attempt, self.node, self.started_at, started_at or self.started_at, ended_at, how, run_at)
         return kept_starts((*self.earlier_starts, start))
 
@@ -352,7 +352,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """A heartbeat for one claim, with the changes since the last one."""
+    """A heartbeat for one claim, with what its run reported since the last one."""
 
     run_id: str
     token: str
@@ -367,11 +367,11 @@ class Result(StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     LATE = "late"  # not started: past start_by
-    REFUSED = "refused"  # not started: a run that it comes after has not ended as it should
+    REFUSED = "refused"  # not started: a predecessor ended in a way that does not let it start
     UNSTARTED = "unstarted"  # not started: given back
     ABSENT = "absent"  # not started: this node cannot import the function
-    BUSY = "busy"  # not started: this node is not done with an earlier claim of the same run
-    INTERRUPTED = "interrupted"  # stopped by a deploy: it is started again elsewhere, uncharged
+    BUSY = "busy"  # not started: this node has not finished an earlier claim of the same run
+    INTERRUPTED = "interrupted"  # stopped by a deploy: another node starts it again, and no failure is counted
     CANCELLED = "cancelled"
 
 
@@ -388,10 +388,10 @@ class Report(msgspec.Struct):
 
 
 def describe(exception: BaseException, at: int, attempt: int) -> Error:
-    """Make the stored record of an exception, cut at the limits; never raise."""
+    """Make the stored record of an exception, with its texts cut at the limits; never raise."""
     try:
         message = str(exception)
-    except BaseException as broken:  # even SystemExit, which a task's author may well raise there
+    except BaseException as broken:  # even SystemExit, which user code may raise in `__str__`
         message = f"<its __str__ raised {type(broken).__name__}>"
     try:
         text = "".join(_traceback.format_exception(exception))
@@ -407,6 +407,6 @@ def describe(exception: BaseException, at: int, attempt: int) -> Error:
 def _cut(text: str) -> str:
     if len(text) <= TRACEBACK_CHARS:
         return text
-    # The cause is at the end; the start shows where it came from.
+    # Keep more of the end, which has the cause, than of the start, which shows the path to it.
     head, tail = TRACEBACK_CHARS // 4, TRACEBACK_CHARS // 4 * 3
     return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[-tail:]}"

@@ -1,4 +1,4 @@
-"""The URLs of stores: which back end a scheme names, the driver it is written for, the extra that installs it."""
+"""The URL schemes of stores: the back end that each names, its driver, and the extra that installs the driver."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STORE_CLASSES: Final = {
     "mongodb": "mainspring.jobstores.mongodb:MongoDBJobStore",
     "rethinkdb": "mainspring.jobstores.rethinkdb:RethinkDBJobStore",
 }
-"""The built-in stores, by the names that a configuration calls them."""
+"""The built-in stores, by their names in a configuration."""
 
 
 class StoreScheme(NamedTuple):
-    """The meaning of a scheme: a store in STORE_CLASSES, the driver and the extra; a SQL one also a dialect."""
+    """The meaning of a scheme: a store in STORE_CLASSES, its driver and extra, and the dialect of a SQL store."""
 
     store: str
     extra: str
@@ -44,7 +44,7 @@ SCHEMES: Final = {
     "mongodb": StoreScheme("mongodb", "mongodb", "pymongo"),
     "rethinkdb": StoreScheme("rethinkdb", "rethinkdb", "rethinkdb"),
 }
-"""The built-in schemes; a package adds more by entry points. The dialect is SQLAlchemy's name for the database."""
+"""The built-in schemes. Packages add more by entry points. The dialect is SQLAlchemy's name for the database."""
 
 
 def store_scheme(url: str) -> str:
@@ -58,13 +58,13 @@ def schemes_of(store: str) -> tuple[str, ...]:
 
 
 def with_driver(scheme: str) -> str:
-    """Return a SQL scheme with the driver that we use, as SQLAlchemy writes it; unchanged if it names one."""
+    """Return a SQL scheme with our driver, as SQLAlchemy writes it; unchanged if it already names a driver."""
     known = SCHEMES.get(scheme)
     return f"{known.dialect}+{known.driver}" if known is not None and known.dialect else scheme
 
 
 def sqlite_file(url: str) -> Path | None:
-    """Return the file of a SQLite database; None for one in memory, and for all other URLs."""
+    """Return the file of a SQLite database; None for a database in memory, and for all other URLs."""
     path = url.partition("://")[2].partition("?")[0]
     if store_scheme(url) != "sqlite" or path in ("", "/", "/:memory:") or not path.startswith("/"):
         return None

@@ -1,4 +1,4 @@
-"""Every change of a run's record that `TRANSITIONS` permits. Pure."""
+"""Make every change of a run's record that `TRANSITIONS` permits. Pure."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _HELD: Final = Condition.HELD
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
-    """Return the outcome of a run after its executor's report; without `retry`, a failure is final."""
+    """Turn an executor's report into the outcome of its run; without `retry`, a failure is final."""
     run = report.run
     result = report.result
-    if result is _RETURNED:  # as almost all do
+    if result is _RETURNED:  # first, since almost all runs return
         done = replace(
             run,
             status=_SUCCEEDED,
@@ -70,7 +70,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
     if result is Result.UNSTARTED:
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.ABSENT:
-        # Half the run's age: nodes that lack the code ask less and less often, but within a minute of a deploy.
+        # Wait half the run's age: nodes that lack the code try less and less often, but within a minute of a deploy.
         wait = min(LONGEST_ABSENCE_US, max(SECOND, (now - run.created_at) // 2))
         return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.BUSY:
@@ -107,7 +107,7 @@ def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
 
 
 def _crashed(report: Report, now: int) -> Outcome:
-    """Charge a crash, which is not a failure: the run is tried again, alone, until it has crashed too often."""
+    """Count a crash, which is not a failure: the run starts again, isolated, until it has crashed too often."""
     run, error = report.run, report.error
     crashes = run.crashes + 1
     errors = run.errors if error is None else (*run.errors, error)[-ERRORS_KEPT:]
@@ -148,14 +148,14 @@ def _lost(run: Run, now: int, condition: Condition, how: str) -> Outcome:
 
 
 def cancel(run: Run, now: int, reason: str | None = None) -> Outcome:
-    """Return the outcome that cancels a run that waits."""
+    """Return the outcome that cancels a waiting run."""
     return _cancelled(run if reason is None else replace(run, reason=reason), now, Condition.WAITING)
 
 
 def drop(run: Run, reason: str, now: int) -> Outcome:
-    """Return the outcome that cancels a run because the run `run.refused` has not ended as it should.
+    """Return the outcome that cancels a run because the end of its predecessor `run.refused` does not let it start.
 
-    If it was claimed meanwhile, it is not charged a start.
+    If a node has claimed the run meanwhile, that claim does not count as a start.
     """
     condition = Condition.HELD if run.status is Status.RUNNING else Condition.REFUSED
     if condition is Condition.HELD:
@@ -164,13 +164,13 @@ def drop(run: Run, reason: str, now: int) -> Outcome:
 
 
 def signal(run: Run, value: Any, now: int) -> Outcome:
-    """Return the outcome that ends a run that stands for a signal, with the value that was given."""
+    """Return the outcome that ends the run of a signal, with the value that the sender gave."""
     ended = replace(run, status=Status.SUCCEEDED, result=value, finished_at=now, lease_until=None, unique=None)
     return Outcome(ended, Condition.WAITING)
 
 
 def stop(refused: Outcome, now: int) -> Outcome:
-    """Return what to try if a store refuses to let a run wait again: somebody may have cancelled the run."""
+    """Return the outcome to try next if a store refuses to let a run wait again: a person may have cancelled it."""
     return _cancelled(refused.run, now, refused.condition)
 
 
@@ -182,27 +182,27 @@ def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
 
 
 def change(run: Run, **changes: Any) -> Outcome:
-    """Return the outcome that changes the `queue`, the `run_at` or the `priority` of a run that waits."""
+    """Return the outcome that changes the `queue`, `run_at` or `priority` of a waiting run."""
     if run.status not in WAITING:
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that waits can be changed")
     if changes.get("queue", run.queue) != run.queue:
         changes |= {"moved": True, "call": replace(run.call, frame=None)}
     if "run_at" in changes:
-        changes["start_by"] = None  # whoever postpones a run wants it to run
+        changes["start_by"] = None  # a person who postpones a run wants it to run
     return Outcome(replace(run, **changes), Condition.WAITING)
 
 
 def shortened(outcome: Outcome) -> Iterator[Outcome]:
-    """Yield ever shorter forms of an outcome that is too large to be stored; the run ends the same way in each."""
+    """Yield shorter and shorter forms of an outcome that is too large to store; the run ends the same way in each."""
     brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
     yield replace(outcome, run=brief)
     yield replace(outcome, run=replace(brief, progress=None, data=None))
 
 
 def failures(report: Report, outcome: Outcome, problem: Exception, now: int) -> Iterator[tuple[Report, Outcome]]:
-    """Yield failures of a run whose outcome cannot be stored, the second one shorter than the first."""
+    """Yield failed outcomes for a run whose real outcome cannot be stored: first a full one, then a shorter one."""
     run = report.run
-    if isinstance(problem, MainspringError):  # it names the value; our frames would pass for the place that failed
+    if isinstance(problem, MainspringError):  # it names the value, and our frames would look like the place that failed
         problem = problem.with_traceback(None)
     error = describe(problem, report.finished_at or now, run.attempt)
     bare = replace(run, errors=(), progress=None, data=None, log=(), policy=replace(run.policy, retention=None))
@@ -213,9 +213,10 @@ def failures(report: Report, outcome: Outcome, problem: Exception, now: int) -> 
 
 
 def retry(run: Run, now: int, at: int | None = None) -> Outcome:
-    """Return the outcome that sends a failed, cancelled or broken run back, with its unique key and a new hook.
+    """Return the outcome that sends back a failed, cancelled or broken run, with its unique key and a new hook.
 
-    It may start at `at`, or at once. If it comes after other runs, it is blocked, and the store judges it by them.
+    The run may start at `at`, or at once. If it comes after other runs, it is blocked, and the store decides by their
+    statuses whether it may start.
     """
     allowed = list(dict.fromkeys(step.before for step in TRANSITIONS if step.condition is Condition.FINISHED))
     if run.status not in allowed:
@@ -242,21 +243,21 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
 
 
 def _executor_again(run: Run) -> str | None:
-    """Return the executor of a run that is sent back: its crashes are forgotten, so it need not run alone."""
+    """Return the executor of a run that is sent back: its crashes no longer count, so it need not be isolated."""
     return None if run.crashes and run.policy.isolation is None and not run.queue.startswith(".") else run.executor
 
 
 def send_back(run: Run, refused: Iterable[Run], now: int, at: int | None = None) -> list[Outcome]:
-    """Return the outcomes that send a run back, and with it the runs that it has refused, in their order."""
+    """Return the outcomes that send back a run, then the runs that it has refused, in their order."""
     return [retry(run, now, at), *(sent_back(each, now) for each in refused)]
 
 
 def sent_back(run: Run, now: int) -> Outcome:
-    """Return the outcome that sends a run back; one that was refused and is not cancelled yet becomes blocked.
+    """Return the outcome that sends a run back. A run that was refused but is not cancelled yet becomes blocked.
 
-    The hook of such a run still waits for it.
+    The hook of such a run still waits for it, so it gets no new one.
     """
-    # Its delay counts again from its release; the time at which it was refused means nothing.
+    # The delay starts again when the run is released; the time of the refusal does not matter.
     run_at = -run.delay if run.delay and run.refused is not None else run.run_at
     if run.status in WAITING:
         return Outcome(replace(run, status=Status.BLOCKED, refused=None, run_at=run_at), Condition.WAITING)
@@ -265,12 +266,12 @@ def sent_back(run: Run, now: int) -> Outcome:
 
 
 def unkeyed(again: Outcome) -> Outcome:
-    """Return what to try if a store refuses a retry: another run may have the unique key by now."""
+    """Return the outcome to try next if a store refuses a retry: another run may have the unique key by now."""
     return replace(again, run=replace(again.run, unique=None))
 
 
 def _waiting(run: Run, **changes: Any) -> Run:
-    # The token stays: it tells a pending record that was claimed meanwhile from one that was not.
+    # Keep the token: it distinguishes a pending record that was claimed meanwhile from one that was not.
     return replace(
         run, status=Status.PENDING, node=None, lease_until=None, cancelling=False, started_at=None, **changes
     )
@@ -297,10 +298,10 @@ def _text(exception: BaseException | None) -> str | None:
 
 
 def _freed(run: Run) -> dict[str, Any]:
-    """Return the changes that free a run's unique key, and remember the key in case the run is sent back."""
+    """Return the changes that free a run's unique key and keep a copy of it, in case the run is sent back."""
     return {"unique": None, "key": run.unique or run.key}
 
 
 def _kept(policy: Policy) -> Policy:
-    """Return the policy of a run that did not succeed: a success need not be kept, what went wrong is."""
+    """Return the policy of a run that did not succeed: `retention=0` drops only successes."""
     return policy if policy.retention != 0 else replace(policy, retention=None)

@@ -1,4 +1,4 @@
-"""Check what a job is given: each check returns the value to keep, or raises an error that says what is wrong."""
+"""Check the values of a job: each check returns the value to keep, or raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
 OVERLAPS: Final = ("skip", "queue", "cancel_other")
-"""What a fire does while its job has as many unfinished runs as `max_instances` allows."""
+"""The possible effects of a fire while its job has as many unfinished runs as `max_instances` allows."""
 
 
 def check_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return the arguments of a job; raise TypeError if they are no list and no mapping."""
+    """Return the arguments of a job; raise TypeError unless they are a list and a mapping."""
     if args is not None and (isinstance(args, (str, bytes)) or not isinstance(args, Iterable)):
         raise TypeError(f"args must be a list or tuple of arguments, not {args!r}; did you mean [{args!r}]?")
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
@@ -43,11 +43,11 @@ def check_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Mapping[st
 
 
 def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
-    """Check a callable, its arguments and its name, and make a call of them."""
+    """Make a call of a callable, its arguments and its name, after checking them."""
     if args is None and kwargs is None and name is None:
         try:
             return _bare_call(func)
-        except TypeError:  # not hashable, or not right
+        except TypeError:  # not hashable, or not valid
             pass
     if isinstance(func, str):
         func = ref_to_obj(func)
@@ -64,7 +64,7 @@ def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
 
 @lru_cache(maxsize=1024)
 def _bare_call(func: Any) -> Call:
-    """Make the call of a function without arguments; all jobs that call it share it."""
+    """Make the call of a function without arguments, which all jobs that call it share."""
     return make_call(func, (), {}, None)
 
 
@@ -162,7 +162,7 @@ def check_lateness(late_after: float | None, down_after: float | None) -> None:
 
 
 def make_policy(base: Policy, **changes: Any) -> Policy:
-    """Change a policy, each value checked."""
+    """Return a policy with changes, after checking each value."""
     retries = changes.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise TypeError(f"retries must be a whole number of at least 0, not {retries!r}")
@@ -200,7 +200,7 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
 
 
 def _exception_names(field: str, kinds: Any) -> tuple[str, ...]:
-    """Check exception types; they are kept by name."""
+    """Check exception types and return their names, which the policy keeps."""
     given = (kinds,) if isinstance(kinds, (type, str)) else tuple(kinds)
     for kind in given:
         if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, BaseException)):

@@ -1,1 +1,1 @@
-"""How runs are executed inside a process: threads, child processes, event loops, greenlets, inline."""
+"""Executors execute runs inside a process: in threads, child processes, event loops, greenlets, or inline."""

@@ -1,4 +1,4 @@
-"""APScheduler's side of an executor: its verbs over ours, and executors written for it under our contract."""
+"""Compatibility with APScheduler: its methods on our executors, and its executors under our contract."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LegacyJob:
     kwargs: Mapping[str, Any]
     name: str
     executor: str = "default"
-    # Lateness and overlap were judged before the run was handed over: neither may stop it again.
+    # The node has already checked lateness and overlap, so these values must not stop the run again.
     misfire_grace_time: float | None = None
     max_instances: int = sys.maxsize
     coalesce: bool = True
@@ -53,7 +53,7 @@ class LegacyJob:
 
 
 class LegacyVerbs:
-    """`submit_job` for callers of an executor, `_do_submit_job` and its answers for authors of one."""
+    """APScheduler's methods: `submit_job` for callers of an executor, `_do_submit_job` and its replies for authors."""
 
     _scheduler: Any = None
     _lock: RLock | Any = None
@@ -65,7 +65,10 @@ class LegacyVerbs:
         def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = ...) -> None: ...
 
     def submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
-        """Execute a job once for each run time; its events go to the scheduler."""
+        """Execute a job once for each run time, and send its events to the scheduler.
+
+        Raise MaxInstancesReachedError if the job already has as many unfinished submissions as it allows.
+        """
         if self._lock is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         with self._lock:
@@ -74,7 +77,7 @@ class LegacyVerbs:
             self._hand_over(job, list(run_times), None)
 
     def _do_submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
-        """Arrange for `run_job` to be called, and for one of the two methods below after it."""
+        """Arrange a call of `run_job`, and then of `_run_job_success` or `_run_job_error`."""
         func = run_coroutine_job if iscoroutinefunction_partial(job.func) else run_job
         alias = getattr(job, "_jobstore_alias", None) or "default"
         call = Call(func, (job, alias, list(run_times), self._logger.name), {}, str(getattr(job, "name", job.id)))
@@ -89,7 +92,7 @@ class LegacyVerbs:
         self.submit([Run(id=uuid4().hex, call=call, job_id=job.id, attempt=1)], answer)
 
     def _run_job_success(self, job_id: str, events: Sequence[JobExecutionEvent]) -> None:
-        """Take the events of a job that was run."""
+        """Receive the events of a job that was executed."""
         item, known = self._finish(job_id)
         if item is not None:
             tell(item[1], self._report_of(item, events), self._logger)
@@ -98,7 +101,7 @@ class LegacyVerbs:
                 self._scheduler._dispatch_event(event)
 
     def _run_job_error(self, job_id: str, exc: BaseException, traceback: TracebackType | None = None) -> None:
-        """Take the exception that kept a job from being run."""
+        """Receive the exception that prevented the execution of a job."""
         item, known = self._finish(job_id)
         if item is not None:
             if traceback is not None:
@@ -126,13 +129,13 @@ class LegacyVerbs:
                 tell(report, failed(run, refused, item[2], self.now()), self._logger)
 
     def _hand_over(self, job: Any, run_times: list[datetime], item: Item | None) -> BaseException | None:
-        """Call `_do_submit_job`; an error is raised, or returned if it is the caller's to report."""
+        """Call `_do_submit_job`. Raise its error, or return it if the caller has to report it."""
         unfinished = self._unfinished(job.id)
         unfinished.append(item)
         try:
             self._do_submit_job(job, run_times)
         except BaseException as error:
-            # It may have answered before it raised: then that answer stands.
+            # The method may have replied before it raised: then the reply counts.
             answered = not any(one is item for one in unfinished)
             if not answered:
                 unfinished.remove(item)
@@ -146,7 +149,7 @@ class LegacyVerbs:
         return jobs.setdefault(job_id, deque())
 
     def _finish(self, job_id: str) -> tuple[Item | None, bool]:
-        """Take the oldest unfinished submission of a job off the books; None is one that came by `submit_job`."""
+        """Remove and return the oldest unfinished submission of a job; None stands for one from `submit_job`."""
         with self._lock:
             unfinished = self._unfinished(job_id)
             known = bool(unfinished)
@@ -187,14 +190,14 @@ def _job_of(run: Run) -> LegacyJob:
 def run_job(
     job: Any, jobstore_alias: str | None, run_times: Sequence[datetime], logger_name: str
 ) -> list[JobExecutionEvent]:
-    """Call a job's function once for each run time that is within its grace, and return what happened."""
+    """Call a job's function once for each run time that is within its grace, and return the events."""
     return _JobCalls(job, jobstore_alias, logging.getLogger(logger_name)).all(run_times)
 
 
 async def run_coroutine_job(
     job: Any, jobstore_alias: str | None, run_times: Sequence[datetime], logger_name: str
 ) -> list[JobExecutionEvent]:
-    """Await a job's coroutine function once for each run time that is within its grace, and return what happened."""
+    """Await a job's coroutine function once for each run time that is within its grace, and return the events."""
     return await _JobCalls(job, jobstore_alias, logging.getLogger(logger_name)).all_awaited(run_times)
 
 
@@ -211,7 +214,7 @@ class _JobCalls:
             try:
                 value = self.job.func(*self.job.args, **self.job.kwargs)
                 if isinstance(value, Coroutine):
-                    # Here, since asyncio costs 40 ms and few need it.
+                    # Import asyncio only here: it takes 40 ms, and few jobs need it.
                     from mainspring.executors.cooperative.coroutines import run_alone
 
                     value = run_alone(value)
@@ -232,7 +235,7 @@ class _JobCalls:
             try:
                 value = await self.job.func(*self.job.args, **self.job.kwargs)
             except (CancelledError, GeneratorExit):
-                raise  # the executor stops it
+                raise  # the executor is stopping the coroutine
             except BaseException as error:
                 leave_if_forked(self.home, error)
                 self.raised(run_time, error)

@@ -20,11 +20,11 @@ __all__ = ["AsyncIOExecutor"]
 
 
 class AsyncIOExecutor(PartsExecutor):
-    """Executes coroutine functions on the scheduler's event loop, other functions in up to `max_workers` threads.
+    """An executor of coroutine functions on the scheduler's event loop, other functions in `max_workers` threads.
 
-    If the scheduler has no loop, the executor runs one of its own in a daemon thread, and no run can end it. A time-out
-    cancels the coroutine. A shutdown that is called on the loop cannot wait for the runs on it: they go on and are
-    reported when they end.
+    If the scheduler has no loop, the executor runs one in a daemon thread, and no run can end that loop. A time-out
+    cancels the coroutine. A shutdown called on the loop cannot wait for the runs on it: they go on, and are reported
+    when they end.
     """
 
     def __init__(self, *, max_running: int = 1000, max_workers: int = 10, timeout_grace: float = 2.0) -> None:
@@ -47,7 +47,7 @@ class AsyncIOExecutor(PartsExecutor):
         self._parts = (self._runs, self._threads)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` cancel the coroutines."""
+        """Stop; without `wait`, cancel the coroutines."""
         runs = self._runs
         if runs is None:
             return
@@ -79,7 +79,7 @@ class AsyncIOExecutor(PartsExecutor):
 
     @property
     def accepting(self) -> bool:
-        """Whether the executor takes more runs: it does not once all its threads are lost."""
+        """Whether the executor accepts more runs: no longer once all its threads are lost."""
         return self._threads.accepting and super().accepting
 
     def _loop_of(self, scheduler: Any) -> asyncio.AbstractEventLoop | None:

@@ -21,26 +21,26 @@ STUCK_RUNS_SHOWN: Final = 10
 
 
 class BaseExecutor(LegacyVerbs):
-    """Executes runs inside this process, at most `slots` at once.
+    """The base of executors, which execute runs inside this process, at most `slots` at once.
 
-    A subclass defines `submit`, and `withdraw`, `cancel` and `shutdown` where it can; one written for APScheduler
-    defines only `_do_submit_job`. Each run given to `submit` is either reported once or returned by `withdraw`.
+    A subclass defines `submit`, and `withdraw`, `cancel` and `shutdown` if it can. One written for APScheduler defines
+    only `_do_submit_job`. For each run given to `submit`, the executor either reports once or returns it by `withdraw`.
     """
 
     slots: int = 10
-    """How many runs are executed at once."""
+    """The most runs that the executor executes at once."""
 
-    # On the class, since an executor written for APScheduler may not call our __init__.
+    # Defaults on the class, since an executor written for APScheduler may not call our __init__.
     threads_may_settle: bool = False
     """Whether the threads that report runs may also settle them and call listeners: no event loop waits for them."""
     board: Scoreboard | None = None
-    """The scoreboard on which a parent process reads what this one executes."""
+    """The scoreboard from which a parent process reads the runs that this process executes."""
     now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)
     """Return microseconds by the node's monotonic clock. Reports carry them; each store turns them into its time."""
     notify: Callable[[int, Run, str], None] = staticmethod(lambda code, run, reason: None)
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Get ready, for the first time or after a shutdown. The node has set `now` and `notify` (events) before."""
+        """Get ready, for the first time or after a shutdown. The node sets `now` and `notify` (events) before this."""
         self._scheduler = scheduler
         self._lock = threading.RLock()
         self._logger = logging.getLogger(f"mainspring.executors.{alias}")
@@ -53,14 +53,14 @@ class BaseExecutor(LegacyVerbs):
         """Stop. Report waiting runs as unstarted; with `wait`, return once the started ones have been reported."""
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
-        """Execute runs; `report` is called once for each, from any thread.
+        """Execute runs, and call `report` once for each, from any thread.
 
-        `may_start` is asked for each run just before it starts. If it returns a result, that is reported instead.
+        Call `may_start` for each run just before its start. If it returns a result, report that instead of starting.
         """
         self._submit_as_jobs(runs, report, may_start)
 
     def withdraw(self, older_than: int | None = None) -> list[Run]:
-        """Take back runs that have not started (submitted before the instant `older_than`, if given) unreported."""
+        """Return unstarted runs and never report them; with `older_than`, only runs submitted before that instant."""
         return []
 
     def cancel(self, run_id: str) -> bool:
@@ -78,12 +78,12 @@ class BaseExecutor(LegacyVerbs):
 
     @property
     def accepting(self) -> bool:
-        """Whether the executor takes more runs: it does not once all its slots are lost."""
+        """Whether the executor accepts more runs: no longer once all its slots are lost."""
         return self.stuck < self.slots
 
     @property
     def usable_slots(self) -> int:
-        """Slots that are not lost; none while the executor takes no more runs."""
+        """The number of slots that are not lost; 0 while the executor accepts no runs."""
         return self.slots - self.stuck if self.accepting else 0
 
     def tell_accepting(self) -> None:

@@ -1,4 +1,4 @@
-"""`current_run()`: a task reads about its own run, reports progress and data, and keeps its log lines with the run."""
+"""`current_run()` lets a task read its run, report progress and data, and keep its log lines with the run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RunNotes:
         self.changed = True
 
     def beat(self) -> Beat:
-        """Return a heartbeat that carries the news since the last one."""
+        """Return a heartbeat with the changes since the last one."""
         self.changed = False
         lines, self.unsent = self.unsent, []
         return Beat(self.run.id, str(self.run.token), self.progress, self.data, tuple(lines))
@@ -92,7 +92,7 @@ class RunNotes:
 
 
 class NotesSink(Protocol):
-    """Takes a run's progress, data and log lines to its node, or into the pipe to it."""
+    """A receiver that takes a run's progress, data and log lines to its node, or into the pipe to the node."""
 
     def live(self, run: Run) -> RunNotes:
         """Return the notes of a run."""
@@ -132,7 +132,7 @@ class CurrentRun:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Texts that integrations sent along when the call was enqueued."""
+        """Texts that integrations added when the call was enqueued, such as a trace context."""
         return self._run.headers
 
     @property
@@ -142,14 +142,14 @@ class CurrentRun:
 
     @property
     def inputs(self) -> list[Any]:
-        """The results of the runs that this one came after, read from the store when asked for.
+        """The results of the runs that this one came after, read from the store at each access.
 
-        They are in the order of `after`. A run that did not succeed has its error as its item.
+        They are in the order of `after`. The item of a run that did not succeed is its error.
         """
         return self._teller.inputs(self._run)
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Report how far the run has got; this is stored within a second, or with the outcome."""
+        """Report the progress of the run; the node stores it within a second, or with the outcome."""
         told = {
             "done": _number(done),
             "total": None if total is None else _number(total),
@@ -167,7 +167,7 @@ class CurrentRun:
         return dict(live.data if live.data is not None else self._run.data or {})
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the run's document, which is kept with the run: JSON-like data of up to 64 KiB."""
+        """Change fields of the run's document: JSON-like data of up to 64 KiB that the store keeps with the run."""
         data = {**self.data, **changes}
         _check_document(data, changes)
         live = self._teller.live(self._run)
@@ -183,14 +183,14 @@ class CurrentRun:
 
 
 def _number(value: Any) -> int | float:
-    """Return a plain int or float: a numpy number is a number too, but stores cannot pack it."""
+    """Convert a number to a plain int or float: stores cannot pack a numpy number."""
     if not isinstance(value, int | float):
         raise TypeError(f"progress takes numbers, not {value!r}")
     return int(value) if isinstance(value, int) else float(value)
 
 
 def _check_document(data: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Raise here, where the mistake is made: later no caller would see the error."""
+    """Raise an error for a wrong document now, in the task: later no caller would see it."""
     for name, value in changes.items():
         problem = _not_plain(value, 0)
         if problem:
@@ -238,10 +238,10 @@ def current_run(*default: Any) -> Any:
 
 
 class RunLogHandler(logging.Handler):
-    """Adds the log lines of a task to its run.
+    """A handler that adds the log lines of a task to its run.
 
-    It is not attached to any logger: a handler on the root logger would switch off Python's last-resort output and turn
-    a later `basicConfig()` into a no-op. Instead, `keep_logs` makes every logger show it its records.
+    No logger has this handler: on the root logger, it would switch off Python's last-resort output and turn a later
+    `basicConfig()` into a no-op. Instead, `keep_logs` makes every logger pass its records to this handler.
     """
 
     def __init__(self) -> None:
@@ -258,21 +258,21 @@ class RunLogHandler(logging.Handler):
             live = teller.live(run)
             traceback = record.exc_text
             live.write(self.format(record))
-            record.exc_text = traceback  # else the user's formatter would reuse our text
+            record.exc_text = traceback  # otherwise the user's formatter would reuse our text
             teller.said(live)
         except Exception:
             self.handleError(record)
 
 
 RUN_LOG_HANDLER: Final = RunLogHandler()
-"""The only one, so that several workers in one process keep each line once."""
+"""The only handler of the process, so that several workers in it keep each line once."""
 _keeping = 0
 _is_watching = False
 _lock = free_in_children(threading.Lock())
 
 
 def keep_logs() -> None:
-    """Keep what tasks log from now on, until `release_logs` has been called as often as this."""
+    """Keep the log lines of tasks from now on, until `release_logs` has been called as often as this."""
     global _keeping
     with _lock:
         _keeping += 1
@@ -292,7 +292,7 @@ def keeps_logs() -> bool:
 
 
 def _watch_loggers() -> None:
-    """Show our handler every record that a logger passes to its handlers, after the logger's own filters.
+    """Pass every record that a logger gives to its handlers to our handler, too, after the logger's filters.
 
     This stays for the life of the process: other packages wrap the same method, and restoring it could undo theirs.
     """

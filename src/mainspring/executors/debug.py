@@ -1,4 +1,4 @@
-"""The debug executor: it executes each run inline, in the thread that submits it."""
+"""The debug executor executes each run inline, in the thread that submits it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DebugExecutor"]
 
 
 class DebugExecutor(BaseExecutor):
-    """Executes runs one after another in the thread that submits them."""
+    """An executor that executes runs one after another in the thread that submits them."""
 
     slots = 1
     _slots: Slots | None = None
@@ -67,5 +67,5 @@ class DebugExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Submitting threads whose runs did not end at a time-out."""
+        """The number of submitting threads whose runs did not end at a time-out."""
         return 0 if self._slots is None else self._slots.stuck

@@ -1,4 +1,4 @@
-"""How the end of an execution becomes a report, the same way in every executor."""
+"""Turn the end of an execution into a report, in the same way for every executor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 Reporter = Callable[[Report], None]
 Notify = Callable[[int, Run, str], None]
 MayStart = Callable[[Run], Result | None]
-"""A function that returns why a run must not start any more, by the clock of its store, or None if it may start."""
+"""A function that returns why a run must no longer start, by the clock of its store, or None if it may start."""
 Item = tuple[Run, Reporter, int, MayStart]
 """A run that an executor holds: the run, its reporter, when it was submitted, and the check before its start."""
 
@@ -72,7 +72,7 @@ class OneTimeRight:
 
 
 def failed(run: Run, error: BaseException, started: int, finished: int) -> Report:
-    """Make the report of a run that raised; never raises, whatever the exception's class does to its handlers."""
+    """Make the report of a run that raised; never raise, even if the methods of the exception do."""
     trim(error)
     report = Report(run, Result.RAISED, None, error, record(error, finished, run.attempt), started, finished)
     _release(error)
@@ -114,7 +114,7 @@ def give_back(items: Iterable[Item], logger: logging.Logger) -> None:
 
 
 def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
-    """Send a report; an exception of the receiver must not harm the sender."""
+    """Send a report; log an exception of the receiver, which must not harm the sender."""
     try:
         report(message)
     except BaseException:
@@ -133,18 +133,18 @@ def announce_stuck(run: Run, stop: StopReason, where: str, stack: str, notify: N
 
 
 def shown(run: Run) -> str:
-    """Name a run and what it calls."""
+    """Name a run and its function."""
     func = run.call.func
     return f"run {run.id} of {func if isinstance(func, str) else get_callable_name(func)}"
 
 
 def may_end_now(run: Run, stop: StopReason) -> bool:
-    """Return True if a run that goes on after its stop may be reported now, because nothing will start it again."""
+    """Return True if a run that goes on after it was stopped may be reported now, because nothing will restart it."""
     return stop is StopReason.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
 
 
-# An exception class may refuse to set attributes (a frozen dataclass does) or raise when they are read. So we use the
-# attributes as BaseException defines them, past the hooks of the exception's own class.
+# An exception class may refuse to set attributes (a frozen dataclass does) or raise when code reads them. So use the
+# attributes as BaseException defines them, and bypass the hooks of the exception's class.
 _TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]
 _CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
 _CONTEXT: Final[Any] = BaseException.__dict__["__context__"]
@@ -162,17 +162,17 @@ def record(error: BaseException, at: int, attempt: int) -> Error:
 
 def mark_reported(error: BaseException) -> None:
     """Mark an exception as known to the error reporters; the mark survives pickling."""
-    vars_of: dict[str, Any] = object.__getattribute__(error, "__dict__")  # whatever its class does to attributes
+    vars_of: dict[str, Any] = object.__getattribute__(error, "__dict__")  # bypass the hooks of its class
     vars_of[_REPORTED] = True
 
 
 def is_reported(error: BaseException | None) -> bool:
-    """Return True if the error reporters have this exception already, so its log line is no news to them."""
+    """Return True if the error reporters already have this exception, so that they can ignore its log line."""
     return error is not None and _REPORTED in object.__getattribute__(error, "__dict__")
 
 
 def trim(error: BaseException) -> TracebackType | None:
-    """Drop our own frames, which tell the task's author nothing, from a traceback; return the rest."""
+    """Drop mainspring's frames, which do not help the task's author, from a traceback; return the rest."""
     traceback: TracebackType | None = _TRACEBACK.__get__(error)
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
@@ -203,7 +203,7 @@ def _release(error: BaseException) -> None:
         traceback: TracebackType | None = _TRACEBACK.__get__(one)
         while traceback is not None:
             frame = traceback.tb_frame
-            # Clearing the frame of a suspended coroutine would close it, and it may be a live worker of some pool.
+            # Skip suspended coroutines: clearing the frame would close one, which may be a live worker of some pool.
             if not frame.f_code.co_flags & _SUSPENDABLE:
                 with suppress(RuntimeError):  # it is still executing
                     frame.clear()

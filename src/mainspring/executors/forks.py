@@ -1,7 +1,7 @@
 """A process that a task forks must end when it returns from the task's code.
 
-Only the forking thread exists in such a process. In our loops it would execute claimed runs a second time, answer for
-runs that are not its own, and write to connections that belong to its parent.
+Only the forking thread exists in such a process. If that thread returned to our loops, it would execute claimed runs a
+second time, report runs of its parent, and write to its parent's connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def leave_if_forked(home: int, error: BaseException | None = None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        # Not sys.exit: this process must unwind neither our frames nor the parent's exit handlers.
+        # Do not use sys.exit: this process must neither unwind our frames nor run the parent's exit handlers.
         os._exit(code)
 
 

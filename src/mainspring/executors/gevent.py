@@ -31,9 +31,9 @@ _real_thread = get_original("_thread", "get_ident")
 
 
 class GeventExecutor(PartsExecutor):
-    """Executes runs in greenlets of the hub that starts it, coroutine functions in the hub's pool of real threads.
+    """An executor of runs in greenlets of the hub that starts it, and of coroutine functions in the hub's real threads.
 
-    A time-out or a cancellation raises an exception in the greenlet the next time it waits for something.
+    A time-out or a cancellation raises an exception in the greenlet the next time it waits.
     """
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
@@ -80,7 +80,7 @@ class _GreenletRuns(Cooperative):
         self._hub = gevent.get_hub()
 
     def executes_here(self) -> bool:
-        """Return True if the caller is one of these runs, which must not wait for itself."""
+        """Return True if the caller is one of these runs, and so must not wait for them to end."""
         current = gevent.getcurrent()
         return any(entry.task is not None and entry.task.greenlet is current for entry in list(self._started))
 
@@ -114,14 +114,14 @@ class _GreenletRuns(Cooperative):
     def _turns(self) -> bool:
         if self._hub.dead or self._hub.thread_ident not in sys._current_frames():
             return False
-        # At the end of the program the hub of the main thread still exists but turns no more.
+        # At the end of the program, the hub of the main thread still exists but no longer runs.
         main = threading.main_thread()
         return main.is_alive() or main.ident != self._hub.thread_ident
 
     def _wait(self, seconds: float) -> bool:
         if not self._is_hub_thread():
             return super()._wait(seconds)
-        # A wait that is not gevent's would keep the hub from turning.
+        # Any other wait than gevent's would block the hub.
         gevent.sleep(seconds)
         return self._none_left.is_set()
 
@@ -153,11 +153,11 @@ class _CoroutineRuns(_GreenletRuns):
     what = "its coroutine, which swallows cancellation,"
 
     def _halt(self, entry: StartedEntry) -> None:
-        # Set the flag first, then look for the task: the thread sets its task first, then looks at the flag.
+        # Set the flag first, then read the task. The thread sets its task first, then reads the flag.
         entry.task.halted = True
         inner: asyncio.Task[Any] | None = entry.task.inner
         if inner is not None:
-            with suppress(RuntimeError):  # the loop is closed: it is over
+            with suppress(RuntimeError):  # the loop is closed, so the run is over
                 inner.get_loop().call_soon_threadsafe(inner.cancel)
 
     def _result_of(self, entry: StartedEntry) -> Any:
@@ -175,7 +175,7 @@ class _CoroutineRuns(_GreenletRuns):
             value = await maybe_ref(call.func)(*call.args, **call.kwargs)
             leave_if_forked(self._home)
             return value, None
-        except BaseException as error:  # else the pool would print it, and SystemExit would stop the loop
+        except BaseException as error:  # otherwise the pool would print it, and SystemExit would stop the loop
             leave_if_forked(self._home, error)
             return None, error
 

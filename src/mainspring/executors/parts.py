@@ -1,4 +1,4 @@
-"""Executors made of parts: each part executes runs in one way, in threads, in child processes or on a loop."""
+"""Executors made of parts. Each part executes runs in one way: in threads, in child processes or on a loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class RunPart(Protocol):
-    """One of the places where an executor executes runs."""
+    """A part of an executor that executes runs in one way."""
 
     def withdraw(self, older_than: int | None) -> list[Run]:
-        """Take back runs that have not started (those submitted before the instant `older_than`, if given)."""
+        """Return unstarted runs, and never report them; with `older_than`, only runs submitted before that instant."""
 
     def cancel(self, run_id: str) -> bool:
         """Try to stop a run; its report says cancelled if that worked."""
@@ -39,7 +39,7 @@ class PartsExecutor(BaseExecutor):
         return [run for part in self._parts for run in part.withdraw(older_than)]
 
     def cancel(self, run_id: str) -> bool:
-        """Stop a run in whichever part executes it."""
+        """Stop a run in the part that executes it."""
         return any(part.cancel(run_id) for part in self._parts)
 
     def executes_here(self) -> bool:

@@ -1,4 +1,4 @@
-"""The two pools, under the name by which APScheduler's users know them."""
+"""The thread pool and the process pool, under the module name that APScheduler's users know."""
 
 from __future__ import annotations
 

@@ -42,18 +42,18 @@ class StartedRun(NamedTuple):
     deadline: float
     ended: bool
     apart: bool
-    """Whether it is executed in a process of its own."""
+    """Whether it executes in a separate process."""
 
 
 class Scoreboard:
-    """A board in the open file `fd`, which it owns; `make_board` makes one.
+    """A board in the open file `fd`, which the board owns; `make_board` makes one.
 
     Pass it as an argument to a new process, and that process gets a board in the same memory.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        os.set_inheritable(fd, False)  # the programs that a task starts have no business with it
+        os.set_inheritable(fd, False)  # programs that a task starts must not get it
         size = os.fstat(fd).st_size
         self._map = mmap.mmap(fd, size)
         self._count = size // _ENTRY_BYTES
@@ -62,7 +62,7 @@ class Scoreboard:
         self._fresh = count()
         self._free: list[int] = []
         self._marks: dict[str, tuple[int, int]] = {}
-        """By run: where its mark is, and the mark."""
+        """The position and value of the mark of each run, by its id."""
 
     def enter(self, run_id: str, timeout: float | None, *, apart: bool = False) -> None:
         """Note a run that starts."""
@@ -92,7 +92,7 @@ class Scoreboard:
             _set_mark(self._map, place, mark | _ENDED)
 
     def forget(self, run_id: str) -> bool:
-        """Take a run off the board, now that the store has its outcome; return True if it was there."""
+        """Remove a run from the board, now that the store has its outcome; return True if it was there."""
         found = self._marks.pop(run_id, None)
         if found is None:
             return False
@@ -102,10 +102,10 @@ class Scoreboard:
         return True
 
     def read(self, known: Iterable[str]) -> list[StartedRun]:
-        """Return the runs on the board, also after the process died; `known` are the ids it may have noted."""
+        """Return the runs on the board, even after its process died; `known` are the ids that it may contain."""
         found = []
         long: dict[bytes, str] | None = None
-        end, step = self._deadlines, len(_UNUSED)  # the low numbers are used first
+        end, step = self._deadlines, len(_UNUSED)  # low entries are used first, so skip the unused end
         while end > step and self._map[end - step : end] == _UNUSED:
             end -= step
         marks = self._map[:end].rstrip(b"\0")
@@ -126,7 +126,7 @@ class Scoreboard:
         return self._fd
 
     def close(self) -> None:
-        """Let go of the memory; a second call does nothing."""
+        """Release the memory; a second call does nothing."""
         self._map.close()
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -14,13 +14,13 @@ __all__ = ["TornadoExecutor"]
 
 
 class TornadoExecutor(AsyncIOExecutor):
-    """Executes native and `gen.coroutine` functions on the scheduler's IOLoop, others in `max_workers` threads."""
+    """An executor of native and `gen.coroutine` functions on the scheduler's IOLoop, of others in threads."""
 
     def __init__(self, max_workers: int = 10, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
         super().__init__(max_running=max_running, max_workers=max_workers, timeout_grace=timeout_grace)
 
     def _loop_of(self, scheduler: Any) -> asyncio.AbstractEventLoop | None:
-        # Since Tornado 5 an IOLoop is a face of an asyncio loop.
+        # Since Tornado 5, an IOLoop wraps an asyncio loop.
         io_loop = getattr(scheduler, "_ioloop", None)
         loop: asyncio.AbstractEventLoop | None = getattr(io_loop, "asyncio_loop", None)
         return loop

@@ -23,10 +23,10 @@ __all__ = ["TwistedExecutor"]
 
 
 class TwistedExecutor(PartsExecutor):
-    """Executes plain functions in the threads of the scheduler's reactor.
+    """An executor of plain functions in the threads of the scheduler's reactor.
 
     Coroutine functions run on the loop of the asyncio reactor; any other reactor runs them in the same threads. A
-    shutdown in the reactor's thread cannot wait for the started runs: they go on and are reported when they end.
+    shutdown in the reactor's thread cannot wait for the started runs: they go on, and are reported when they end.
     """
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
@@ -51,7 +51,7 @@ class TwistedExecutor(PartsExecutor):
         self.slots = self._threads.size if self._runs is None else self._max_running
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` coroutines on the loop are cancelled."""
+        """Stop; without `wait`, cancel the coroutines on the loop."""
         if self._threads is None:
             return
         wait_here = wait and threading.current_thread() is not self._reactor_thread
@@ -75,7 +75,7 @@ class TwistedExecutor(PartsExecutor):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once all threads are lost."""
+        """Whether the executor accepts more runs: no longer once all threads are lost."""
         return self._threads is None or self._threads.stuck < self._threads.size
 
     def _note_reactor_thread(self) -> None:
@@ -126,7 +126,7 @@ class _ReactorThreads:
         return cancel_waiting(self._waiting, run_id, self._logger) or self._slots.cancel(run_id)
 
     def close(self) -> None:
-        """Start nothing more."""
+        """Start no more runs."""
         self._closed = True
         self._give_back()
         self._slots.close()

@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register_trigger(cls: type[BaseTrigger]) -> type[BaseTrigger]:
-    """Register your own trigger class under its `alias`; can be used as a decorator."""
+    """Register a trigger class under its `alias`, so that stores can restore its triggers; works as a decorator."""
     if not cls.alias:
         raise ValueError(f"{cls.__module__}.{cls.__qualname__} has no `alias` to be known by")
     known = _classes.get(cls.alias)
@@ -61,7 +61,7 @@ def register_trigger(cls: type[BaseTrigger]) -> type[BaseTrigger]:
 
 
 def trigger_class(alias: str) -> type[BaseTrigger]:
-    """Return the trigger class of an alias: built in, registered, or an entry point of `mainspring.triggers`."""
+    """Return the trigger class with an alias: built in, registered, or an entry point of `mainspring.triggers`."""
     cls = _classes.get(alias)
     if cls is not None:
         return cls

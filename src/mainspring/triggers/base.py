@@ -13,15 +13,15 @@ from mainspring.triggers.zones import Zone
 __all__ = ["BaseTrigger", "InstantTrigger"]
 
 _MOST_STEPS: Final = 5_000
-"""Take this many steps forward, and as many back, before a count of fires becomes a lower bound."""
+"""Take at most this many steps forward, and as many back; beyond that, a count of fires is a lower bound."""
 
 
 class BaseTrigger(ABC):
     """The base of all triggers.
 
-    A trigger of your own needs `get_next_fire_time` only. To be kept in a store that outlives the process it also needs
-    a class attribute `alias`, `to_data`, `from_data`, and `mainspring.triggers.register_trigger(YourTrigger)` (or an
-    entry point of the group `mainspring.triggers`).
+    Your own trigger only needs `get_next_fire_time`. For a store that outlives the process, it also needs a class
+    attribute `alias`, `to_data`, `from_data`, and `mainspring.triggers.register_trigger(YourTrigger)` (or an entry
+    point of the group `mainspring.triggers`).
     """
 
     __slots__ = ()
@@ -34,22 +34,22 @@ class BaseTrigger(ABC):
         super().__init_subclass__(**kwargs)
         own = cls.__dict__
         if "alias" not in own:
-            # A subclass of a built-in trigger must not come back from a store as its parent.
+            # A store must not restore a subclass of a built-in trigger as its parent.
             cls.alias = None
         if "get_next_fire_time" in own and "next_fire" not in own:
-            # The kernel asks for instants: send it to the subclass's own method, not to the parent's arithmetic.
+            # The kernel uses instants: lead it to the method of the subclass, not to the arithmetic of the parent.
             for name in ("next_fire", "first_fire", "overdue"):
                 if name not in own:
                     setattr(cls, name, getattr(BaseTrigger, name))
 
     @abstractmethod
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Return the fire time after the previous one, or the first one for now; None when there are no more."""
+        """Return the fire time after the previous one, or the first one as of `now`; None if there are no more."""
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the instant of the fire after `previous` (even if it is past), or of the first one for `now`.
+        """Return the instant of the fire after `previous` (even if it is past), or of the first one as of `now`.
 
-        Instants are microseconds since 1970, UTC. No jitter, no randomness, no clock.
+        Instants are microseconds since 1970, UTC. The result depends on the arguments only: it has no jitter.
         """
         tz = self.timezone or UTC
         before = None if previous is None else from_us(previous, tz)
@@ -61,7 +61,7 @@ class BaseTrigger(ABC):
         return to_us(fire)
 
     def first_fire(self, instant: int) -> int | None:
-        """Return the first fire at or after an instant, whatever fired before."""
+        """Return the first fire at or after an instant, regardless of earlier fires."""
         fire = self.next_fire(None, instant)
         for _ in range(_MOST_STEPS):
             if fire is None or fire >= instant:
@@ -72,8 +72,8 @@ class BaseTrigger(ABC):
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first`, itself a fire, up to `until`, and list the latest `limit` of them, ascending.
 
-        It takes at most about 10,000 steps. Up to 5,000 fires are counted exactly; of more, the count
-        is a lower bound and the list is found by looking back from `until`. Built-in triggers count by arithmetic.
+        This takes at most about 10,000 steps. The count is exact up to 5,000 fires. Beyond that it is a lower bound,
+        and a search back from `until` finds the list. Built-in triggers count by arithmetic.
         """
         if first > until:
             return 0, []
@@ -86,16 +86,16 @@ class BaseTrigger(ABC):
             fires.append(following)
             count, fire = count + 1, following
         ahead = self.next_fire(None, until)
-        if ahead is None or ahead > fire:  # otherwise it ignores `now`, and looking back finds nothing
+        if ahead is None or ahead > fire:  # else it ignores `now`, and a search back finds nothing
             latest = self._latest(fire, until, limit, (fire - first) // count)
             fires.extend(latest)
             count += len(latest)
         return count, list(fires)
 
     def _latest(self, after: int, until: int, limit: int, gap: int) -> list[int]:
-        """Find the latest `limit` fires of (after, until] by looking back through windows of fitting size."""
+        """Find the latest `limit` fires of (after, until] by trying windows of different sizes before `until`."""
         budget, most = _MOST_STEPS, 2 * limit + 50
-        many, few = after, until + 1  # a window begun at `many` holds too many fires, one begun at `few` too few
+        many, few = after, until + 1  # a window from `many` on has too many fires, one from `few` on too few
         width, found = max(gap * limit, 1), list[int]()
         while budget > 0 and few - many > 1:
             start = until - width if until - width > many else (many + few) // 2
@@ -121,7 +121,7 @@ class BaseTrigger(ABC):
         return fires
 
     def describe(self) -> str:
-        """Say in words when the trigger fires: `every weekday at 09:00, Europe/Berlin`."""
+        """Say in words when the trigger fires, such as `every weekday at 09:00, Europe/Berlin`."""
         return str(self)
 
     def to_data(self) -> dict[str, Any]:
@@ -157,9 +157,9 @@ class BaseTrigger(ABC):
 
 
 class InstantTrigger(BaseTrigger):
-    """A trigger that computes with instants: subclasses write `next_fire`, datetimes are derived from it.
+    """A trigger that computes with instants: a subclass defines `next_fire`, and this class derives the datetimes.
 
-    Triggers are values: equal if their data are equal, hashable, picklable, never changed once in use.
+    Triggers are values: they are equal if their data are, hashable and picklable, and never change once in use.
     """
 
     __slots__ = ()
@@ -172,13 +172,13 @@ class InstantTrigger(BaseTrigger):
 
     @abstractmethod
     def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the instant of the fire after `previous` (even if it is past), or of the first one for `now`."""
+        """Return the instant of the fire after `previous` (even if it is past), or of the first one as of `now`."""
 
     def _nominal(self, previous: int | None, now: int) -> int | None:
         return self.next_fire(previous, now)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Return the fire time after the previous one, or the first one for now, in the trigger's time zone."""
+        """Return the fire time after the previous one, or the first one as of `now`, in the trigger's time zone."""
         zone = self._place()
         previous = None if previous_fire_time is None else to_us(previous_fire_time, zone)
         return self._shown(self._nominal(previous, to_us(now, zone)), zone)
@@ -206,7 +206,7 @@ class InstantTrigger(BaseTrigger):
 
     @abstractmethod
     def _values(self) -> tuple[Any, ...]:
-        """Return the data that two equal triggers of this class share, without jitter."""
+        """Return the data that make two triggers of this class equal, without jitter."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -19,10 +19,11 @@ __all__ = ["CalendarIntervalTrigger"]
 
 
 class CalendarIntervalTrigger(ZonedTrigger):
-    """Fire on `start_date` and every calendar interval after it, always at the same time of day.
+    """A trigger that fires on `start_date` and every calendar interval after it, always at the same time of day.
 
-    Years and months are added first, keeping the day of the month and passing over months that do not have it; then
-    weeks and days. The start defaults to today. A time of day in a gap or an overlap follows the rule of cron triggers.
+    An interval adds years and months first, then weeks and days. Adding months keeps the day of the month and skips
+    months that do not have it. The start defaults to today. If a change of the clock skips or repeats the time of day,
+    the rule of cron triggers applies.
     """
 
     __slots__ = ("_end", "_seen", "_start", "_time", "days", "jitter", "months", "weeks", "years")
@@ -71,7 +72,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
         return self._end
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Return the fire time after the previous one, or that of the start date, past or not."""
+        """Return the fire time after the previous one, or that of the start date, even if it is past."""
         if previous_fire_time is None:
             return self._shown(self._fire(self._start), self._zone)
         return super().get_next_fire_time(previous_fire_time, now)
@@ -87,7 +88,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
         return self._from(self._near(date_of(self._zone.wall(instant) // DAY - 2)), instant)
 
     def _from(self, day: date | None, instant: int) -> int | None:
-        """Return the first fire at or after an instant, going on from a date of the series."""
+        """Return the first fire at or after an instant, searching from a date of the series."""
         while day is not None:
             fire = self._fire(day)
             if fire is None or fire >= instant:
@@ -121,7 +122,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
             return None
 
     def _near(self, day: date) -> date:
-        """Return a date of the series that is not after `day`, or the first one; by arithmetic where possible."""
+        """Return a date of the series that is not after `day`, or the first one; use arithmetic where possible."""
         start, months = self._start, self.years * 12 + self.months
         if day <= start:
             return start
@@ -136,7 +137,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
                     return date(start.year + carry, month + 1, start.day)
                 behind -= months
             return start
-        # With both months and days there is no formula, so walk on from where the last walk ended.
+        # No formula covers months together with days, so continue from where the last search ended.
         near = self._seen if self._seen <= day else start
         following = self._step(near)
         while following is not None and following <= day:

@@ -23,9 +23,9 @@ _HOUR: Final = 3600 * SECOND
 class ClockNote(NamedTuple):
     """A sentence about one fire, and its kind.
 
-    `gap`: its time does not exist that day. `twice`: its time comes twice, and it fires both times. `once`: its time
-    comes twice, and it fires the first time only. `jumped`: it moves by the local clock, as an interval of a day does.
-    `excluded`: fires before it are left out.
+    `gap`: the time of the fire does not exist that day. `twice`: the time comes twice, and it fires both times. `once`:
+    the time comes twice, and it fires the first time only. `jumped`: the local time of the fire changes, as for an
+    interval of a day. `excluded`: fires before it are left out.
     """
 
     kind: Literal["gap", "twice", "once", "jumped", "excluded"]
@@ -33,7 +33,7 @@ class ClockNote(NamedTuple):
 
 
 def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
-    """Return what a clock change does to a fire of a trigger; `previous` is the fire before it, if known."""
+    """Return a note if a clock change affects a fire of a trigger; `previous` is the fire before it, if known."""
     trigger = plain_trigger(trigger)
     if isinstance(trigger, BaseCombiningTrigger):
         agreeing = (each for each in trigger.triggers if each.first_fire(fire) == fire)
@@ -50,7 +50,7 @@ def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> 
 
 
 def fire_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
-    """Return the note on a fire: what a clock change does to it, or that fires before it are excluded."""
+    """Return the note on a fire: how a clock change affects it, or that fires before it are excluded."""
     note = clock_note(trigger, fire, previous)
     if note is not None or previous is None or not isinstance(trigger, ExcludingTrigger):
         return note
@@ -91,7 +91,7 @@ def _jump(trigger: IntervalTrigger, zone: Zone, fire: int, previous: int | None)
     if previous is None:
         return None
     shift = zone.segment(fire).offset - zone.segment(previous).offset
-    # Every half hour stays every half hour when the clock moves by an hour; every day moves.
+    # If the clock changes by an hour, an interval of half an hour keeps its local times; an interval of a day does not.
     if not shift % (trigger.interval // timedelta(microseconds=1)):
         return None
     way = "later" if shift > 0 else "earlier"

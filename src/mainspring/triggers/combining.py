@@ -16,26 +16,26 @@ __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
 
 _MOST_CANDIDATES: Final = 10_000
 _HORIZON_US: Final = 100 * 366 * DAY
-"""An `and` concludes that its triggers never meet after this many fires, or this long a time, without agreement."""
+"""An `and` assumes that its triggers never meet if they do not agree within this many fires, or this long a time."""
 _MOST_LOOKS: Final = 100_000
-"""Looks at single triggers that counting the overdue fires of an `and` may cost."""
+"""The most lookups in single triggers for counting the overdue fires of an `and`."""
 
 _DESCRIBED_DEPTH: Final = 3
 _DESCRIBED_TRIGGERS: Final = 4
-"""Describe a combination only so deep and so wide: the same trigger may be in many places."""
+"""Limit the depth and width of the description of a combination: the same trigger may be in many places."""
 
 
 def _first_fire(trigger: BaseTrigger, instant: int, budget: list[int]) -> int | None:
-    """Ask one trigger, at the expense of a budget that nested combinations share."""
+    """Return the first fire of one trigger, charging a budget that nested combinations share."""
     if isinstance(trigger, BaseCombiningTrigger) and type(trigger).first_fire is BaseCombiningTrigger.first_fire:
-        # Once it is spent, not even a look inside: the same trigger may be there in many places.
+        # Do not even descend once the budget is spent: the same trigger may be inside in many places.
         return trigger._seek(instant, budget) if budget[0] >= 0 else None
     budget[0] -= 1
     return trigger.first_fire(instant) if budget[0] >= 0 else None
 
 
 def _past_fire(trigger: BaseTrigger, now: int, budget: list[int]) -> int | None:
-    """Return the fire before `now` with which a trigger begins, if it does."""
+    """Return the first fire of a trigger if it is before `now`, as for a past date."""
     if budget[0] < 0:
         return None
     if isinstance(trigger, BaseCombiningTrigger) and type(trigger).next_fire is BaseCombiningTrigger.next_fire:
@@ -48,7 +48,7 @@ def _past_fire(trigger: BaseTrigger, now: int, budget: list[int]) -> int | None:
 class BaseCombiningTrigger(InstantTrigger):
     """The base of `and` and `or`: the triggers, and a jitter for the combination.
 
-    A jitter of the combined triggers is not added to each of them: the combination takes the largest if it has none.
+    The combination ignores the jitter of each trigger; if it has no jitter itself, it takes the largest of them.
     """
 
     __slots__ = ("jitter", "triggers")
@@ -66,12 +66,12 @@ class BaseCombiningTrigger(InstantTrigger):
 
     @property
     def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone that fire times are shown in: that of the first trigger which has one."""
-        zones = (trigger.timezone for trigger in self.triggers)  # asked once each: they may be nested deeply
+        """The time zone of fire times: that of the first trigger that has one."""
+        zones = (trigger.timezone for trigger in self.triggers)  # read once each: they may be nested deeply
         return next((zone for zone in zones if zone is not None), UTC)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the first fire after `previous`, or the first one for `now`."""
+        """Return the first fire after `previous`, or the first one as of `now`."""
         if previous is not None:
             return self.first_fire(previous + 1)
         past = self._past(now, [_MOST_CANDIDATES])
@@ -79,15 +79,15 @@ class BaseCombiningTrigger(InstantTrigger):
 
     @abstractmethod
     def _past(self, now: int, budget: list[int]) -> int | None:
-        """Return the fire before `now` with which the trigger begins, as one of a past date does."""
+        """Return the first fire of the combination if it is before `now`, as for a past date."""
 
     def first_fire(self, instant: int) -> int | None:
-        """Return the first fire at or after an instant; None too if 10,000 fires or 100 years bring no agreement."""
+        """Return the first fire at or after an instant; None also if 10,000 fires or 100 years bring no agreement."""
         return self._seek(instant, [_MOST_CANDIDATES])
 
     @abstractmethod
     def _seek(self, instant: int, budget: list[int]) -> int | None:
-        """Return the first fire at or after an instant, or None when the budget of candidates is spent."""
+        """Return the first fire at or after an instant, or None once the budget of candidates is spent."""
 
     def _place(self) -> Zone:
         return zone_of(astimezone(self.timezone))
@@ -138,7 +138,7 @@ class BaseCombiningTrigger(InstantTrigger):
 
 
 class AndTrigger(BaseCombiningTrigger):
-    """Fire at the instants that all the triggers share; finished when any of them is."""
+    """A trigger that fires at the instants that all its triggers share; it ends when any of them does."""
 
     __slots__ = ()
     alias = "and"
@@ -162,13 +162,13 @@ class AndTrigger(BaseCombiningTrigger):
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first` up to `until`, and list the latest `limit` of them.
 
-        Exact up to 5,000 fires and 100,000 looks at the triggers; beyond, the count is a lower bound.
+        The count is exact up to 5,000 fires and 100,000 lookups in the triggers; beyond that it is a lower bound.
         """
         return _Walk(self).overdue(first, until, limit)
 
 
 class OrTrigger(BaseCombiningTrigger):
-    """Fire whenever any of the triggers does; finished when all of them are."""
+    """A trigger that fires whenever any of its triggers does; it ends when all of them have ended."""
 
     __slots__ = ()
     alias = "or"
@@ -178,12 +178,12 @@ class OrTrigger(BaseCombiningTrigger):
 
     def _seek(self, instant: int, budget: list[int]) -> int | None:
         fires = [_first_fire(trigger, instant, budget) for trigger in self.triggers]
-        if budget[0] < 0:  # a trigger that was not asked may have been the first
+        if budget[0] < 0:  # the budget ended before all triggers were read, and one of the others may be first
             return None
         return min((fire for fire in fires if fire is not None), default=None)
 
     def _members(self) -> list[BaseTrigger]:
-        """Return the triggers, once each, with those of an `or` inside this one in its place."""
+        """Return the triggers, once each; replace an `or` inside this one with its triggers."""
         members: dict[int, BaseTrigger] = {}
         left = list(reversed(self.triggers))
         while left:
@@ -196,8 +196,8 @@ class OrTrigger(BaseCombiningTrigger):
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first` up to `until`, and list the latest `limit` of them.
 
-        The list is exact. The count is exact up to 10,000 fires of the triggers together; of more it is a lower bound,
-        that of the busiest trigger, since nobody knows how many fires the triggers share without walking them all.
+        The list is exact. The count is exact up to 10,000 fires of the triggers together. Beyond that it is a lower
+        bound, the count of the busiest trigger: only a walk over all fires shows how many the triggers share.
         """
         if first > until:
             return 0, []
@@ -214,7 +214,7 @@ class OrTrigger(BaseCombiningTrigger):
 
 
 class _Walk(BaseTrigger):
-    """The fires of a combination, found at the expense of one budget."""
+    """The fires of a combination, found within one budget."""
 
     def __init__(self, trigger: BaseCombiningTrigger) -> None:
         self._trigger, self._budget = trigger, [_MOST_LOOKS]
@@ -224,9 +224,9 @@ class _Walk(BaseTrigger):
         return self.first_fire(now if previous is None else previous + 1)
 
     def first_fire(self, instant: int) -> int | None:
-        """Return the first fire at or after an instant; None too when the budget is spent."""
+        """Return the first fire at or after an instant; None also once the budget is spent."""
         return _first_fire(self._trigger, instant, self._budget)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Is never asked: fires are instants here."""
+        """Refuse: a walk uses instants only."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Reading a trigger's plain data back: it comes from a store, so nothing about it is taken on trust."""
+"""Read a trigger's plain data back. The data come from a store, so each value is checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_jitter(data: Mapping[str, Any]) -> float | None:
 
 
 def check_jitter(jitter: float | None) -> float | None:
-    """Return a jitter if it is one: None, or seconds from 0 on."""
+    """Return a jitter; raise an error unless it is None or a number of seconds from 0 on."""
     if jitter is None:
         return None
     if not isinstance(jitter, int | float) or not isfinite(jitter) or jitter < 0:

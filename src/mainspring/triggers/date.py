@@ -18,7 +18,7 @@ __all__ = ["DateTrigger"]
 
 
 class DateTrigger(ZonedTrigger):
-    """Fire once at `run_date`, or now if it is left out."""
+    """A trigger that fires once, at `run_date`, or now without one."""
 
     __slots__ = ("_run",)
     alias = "date"
@@ -44,15 +44,15 @@ class DateTrigger(ZonedTrigger):
         return from_us(self._run, self._zone.tz)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the one fire, past or not, unless something fired before."""
+        """Return the only fire, even if it is past, unless it has fired before."""
         return self._run if previous is None else None
 
     def first_fire(self, instant: int) -> int | None:
-        """Return the one fire if it is at or after an instant."""
+        """Return the only fire if it is at or after an instant."""
         return self._run if self._run >= instant else None
 
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
-        """Return the one fire if it is due."""
+        """Return the only fire if it is due."""
         return (1, [first][:limit]) if first <= until else (0, [])
 
     def _values(self) -> tuple[Any, ...]:

@@ -15,16 +15,16 @@ from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
 __all__ = ["ExcludingTrigger", "excluding", "is_all_excluded", "like", "plain_trigger"]
 
 _MOST_LOOKS: Final = 10_000
-"""Conclude that a trigger fires no more when all its fires lie in this many stretches of excluded time in a row."""
+"""Assume that a trigger never fires again after this many stretches of excluded time in a row without a free fire."""
 _MOST_STRETCHES: Final = 5_000
-"""Count overdue fires exactly over this many stretches of time between exclusions."""
+"""Count overdue fires exactly over up to this many stretches of time between exclusions."""
 _WALLS_LOOKED_AT: Final = 100
 
 
 class ExcludingTrigger(InstantTrigger):
-    """Fire when `trigger` does, except at the times of `exclude`, which are read in the trigger's time zone.
+    """A trigger that fires when `trigger` does, except at the times of `exclude`, in the trigger's time zone.
 
-    Each fire is judged by its time before jitter.
+    The time of a fire before jitter decides whether it is excluded.
     """
 
     __slots__ = ("_zone", "exclude", "trigger")
@@ -38,7 +38,7 @@ class ExcludingTrigger(InstantTrigger):
 
     @property
     def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone in which excluded times are read and fire times are shown."""
+        """The time zone of excluded times and fire times."""
         return self._zone.tz
 
     @property
@@ -47,7 +47,7 @@ class ExcludingTrigger(InstantTrigger):
         return self.trigger.jitter
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the first fire after `previous` that is not excluded, or the first one for `now`."""
+        """Return the first fire after `previous` that is not excluded, or the first one as of `now`."""
         return self._allowed(self.trigger.next_fire(previous, now))
 
     def first_fire(self, instant: int) -> int | None:
@@ -55,7 +55,7 @@ class ExcludingTrigger(InstantTrigger):
         return self._allowed(self.trigger.first_fire(instant))
 
     def _allowed(self, fire: int | None) -> int | None:
-        """Go on from a fire to the first that is not excluded, over a whole stretch of excluded time in one step."""
+        """Return the first fire from this one on that is not excluded; skip a stretch of excluded time in one step."""
         for _ in range(_MOST_LOOKS):
             if fire is None:
                 return None
@@ -66,15 +66,15 @@ class ExcludingTrigger(InstantTrigger):
         return None
 
     def _is_moved_out(self, fire: int) -> bool:
-        """Return True if a change of the clock moved a fire here whose own time is excluded."""
+        """Return True if a change of the clock moved a fire here from an excluded time."""
         walls = list(islice(walls_at(self.trigger, self._zone, fire), _WALLS_LOOKED_AT))
         return bool(walls) and all(self.exclude.wall_until(wall) is not None for wall in walls)
 
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first` up to `until`, and list the latest `limit` of them.
 
-        It counts the fires between the exclusions by arithmetic, exactly for up to 5,000 such stretches of time; beyond
-        that the count is a lower bound.
+        Count the fires between the exclusions by arithmetic. The count is exact for up to 5,000 such stretches of time;
+        beyond that it is a lower bound.
         """
         if first > until:
             return 0, []
@@ -163,21 +163,21 @@ def plain_trigger(trigger: BaseTrigger) -> BaseTrigger:
 
 
 def excluding(trigger: BaseTrigger, exclude: Any, zone: tzinfo) -> BaseTrigger:
-    """Return a trigger with other exclusions than it has; without any if there is nothing to exclude."""
+    """Return a trigger with its exclusions replaced by these; without any if there is nothing to exclude."""
     exclusions = read_exclusions(exclude)
     plain = plain_trigger(trigger)
     return ExcludingTrigger(plain, exclusions, zone) if exclusions else plain
 
 
 def like(trigger: BaseTrigger, before: BaseTrigger) -> BaseTrigger:
-    """Return a trigger with the exclusions of the one before it, unless it has some of its own."""
+    """Return a trigger with the exclusions of the one that it replaces, unless it already has some."""
     if isinstance(before, ExcludingTrigger) and not isinstance(trigger, ExcludingTrigger):
         return ExcludingTrigger(trigger, before.exclude, before.timezone)
     return trigger
 
 
 def is_all_excluded(trigger: BaseTrigger, now: int) -> bool:
-    """Return True if a trigger would fire again, but all its times are excluded."""
+    """Return True if a trigger has fires left, but all of them are excluded."""
     if not isinstance(trigger, ExcludingTrigger):
         return False
     return trigger.first_fire(now) is None and plain_trigger(trigger).first_fire(now) is not None

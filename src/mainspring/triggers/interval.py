@@ -1,4 +1,4 @@
-"""Fire every so often, in real time."""
+"""Fire at a fixed interval, in real time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from mainspring.triggers.zones import MAX_INSTANT, get_localzone, zone_of
 __all__ = ["IntervalTrigger"]
 
 _PLAIN_SECONDS = 10**9
-"""Whole seconds below this need no timedelta to be checked."""
+"""Accept whole seconds below this without the slower check by a timedelta."""
 
 
 class IntervalTrigger(BoundedTrigger):
-    """Fire at `start_date` and every interval after it, up to `end_date`; the start defaults to one interval from now.
+    """A trigger that fires at `start_date` and every interval after it, up to `end_date`.
 
-    Intervals are real time: an hour is 3600 seconds on every day of the year. All zero means one second.
+    The start defaults to one interval from now. Intervals are real time: an hour is 3600 seconds on every day of the
+    year. If all parts are zero, the interval is one second.
     """
 
     __slots__ = ("_interval",)

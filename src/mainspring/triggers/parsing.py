@@ -1,4 +1,4 @@
-"""Datetimes, dates and texts from people, as instants."""
+"""Parse the datetimes, dates and texts that people give into instants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_order", "given_zone", "instant_of", "read_datetime"]
 
 
 def instant_of(value: object, zone: Zone, name: str) -> int:
-    """Read an instant from a datetime, date or text given as the argument `name`; naive ones are in `zone`."""
+    """Read an instant from a datetime, date or text, the argument `name`; read a naive one in `zone`."""
     return to_us(read_datetime(value, name), zone)
 
 
@@ -53,7 +53,7 @@ def _parse(text: str, name: str) -> datetime:
 
 
 def given_zone(timezone: str | tzinfo | None, *dates: Any) -> Zone | None:
-    """Return the zone of a trigger's arguments: the one given, else that of its first aware datetime, else None."""
+    """Return the zone of a trigger's arguments: `timezone`, else that of the first aware datetime, else None."""
     if timezone:
         return zone_of(astimezone(timezone))
     for moment in dates:

@@ -1,4 +1,4 @@
-"""Triggers in plain English: the small parts that their descriptions share."""
+"""The small parts that the descriptions of triggers share."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def span(microseconds: int) -> str:
 
 
 def shown_moment(instant: int, zone: Zone) -> str:
-    """Write a time in its zone, with no more of the seconds than there is."""
+    """Write a time in its zone to the minute, or to the second if it does not fall on a whole minute."""
     moment = from_us(instant, zone.tz)
     time = "%H:%M" if not (moment.second or moment.microsecond) else "%H:%M:%S"
     return moment.strftime(f"%Y-%m-%d {time}")
 
 
 def wall_text(wall: int) -> str:
-    """Write what a local clock shows, in ISO 8601."""
+    """Write a local time in ISO 8601."""
     return from_us(wall).replace(tzinfo=None).isoformat()
 
 
@@ -71,7 +71,7 @@ def shown_zone(zone: Zone) -> str:
 def with_options(
     text: str, zone: Zone, *, start: int | None = None, end: int | None = None, jitter: float | None = None
 ) -> str:
-    """Add what limits or delays the fires to the words for when they come."""
+    """Add the bounds, in the zone, and the jitter to a description."""
     if start is not None:
         text += f", from {shown_moment(start, zone)}"
     if end is not None:

@@ -1,4 +1,4 @@
-"""The base of all triggers with one time zone: it shows, stores and pickles them."""
+"""The base of all triggers with one time zone, which shows, stores and pickles them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["BoundedTrigger", "ZonedTrigger"]
 
 
 class ZonedTrigger(InstantTrigger):
-    """A trigger whose dates are in one time zone; a subclass says what else it is made of."""
+    """A trigger whose dates are in one time zone; a subclass defines its other state."""
 
     __slots__ = ("_zone",)
     _zone: Zone
 
     @property
     def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone that naive dates are in and fire times are shown in."""
+        """The time zone of naive dates and of fire times."""
         return self._zone.tz
 
     def _place(self) -> Zone:
@@ -36,7 +36,7 @@ class ZonedTrigger(InstantTrigger):
 
     @abstractmethod
     def _restore(self, state: Mapping[str, Any]) -> None:
-        """Set everything but the time zone from what `_state` returned; raise ValueError if it is damaged."""
+        """Set everything but the time zone from the data of `_state`; raise ValueError if they are damaged."""
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""
@@ -51,7 +51,7 @@ class ZonedTrigger(InstantTrigger):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # A pickle keeps the zone itself: unlike plain data it can hold one that has no name.
+        # A pickle keeps the zone itself: unlike plain data, it can hold a zone without a name.
         return {"version": 1, **self._state(), "timezone": self._zone.tz}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class ZonedTrigger(InstantTrigger):
 
 
 class BoundedTrigger(ZonedTrigger):
-    """A trigger that fires between two instants, either of which may be missing."""
+    """A trigger with an optional first and an optional last instant."""
 
     __slots__ = ("_end", "_start", "jitter")
     _start: int | None
@@ -80,7 +80,7 @@ class BoundedTrigger(ZonedTrigger):
         return self._end
 
     def _show(self, options: list[str]) -> str:
-        """Return the repr of the trigger: its own options, then the ones that all bounded triggers have."""
+        """Return the repr of the trigger: the options of its class, then those of all bounded triggers."""
         if self._start is not None:
             options.append(f"start_date={datetime_repr(self.start_date)!r}")
         if self._end is not None:

@@ -1,12 +1,12 @@
 """Time zones as arithmetic on integers: spans of constant UTC offset, and the wall clock seen through them.
 
-Instants are `int` microseconds since 1970 in UTC; a *wall* is what a local clock shows, counted the same way. A zone is
-cut into segments within which `wall = instant + offset`; gaps and overlaps are what happens between two segments, so no
-`fold` is needed and any `tzinfo` will do. The mapping of the written rule is one line:
+Instants are `int` microseconds since 1970 in UTC; a *wall* is the time on a local clock, counted the same way. A zone
+consists of segments within which `wall = instant + offset`. Gaps and overlaps occur only between two segments, so this
+works without `fold` and with any `tzinfo`. One rule maps a wall to an instant:
 
     instant(wall) = the first instant at which the local clock shows `wall` or later
 
-which is the transition itself for a wall inside a gap, and the first pass for a wall inside an overlap.
+For a wall inside a gap, that is the transition itself. For a wall inside an overlap, it is the first pass.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EPOCH_DAY: Final = EPOCH.toordinal()
 
 _BLOCK_US: Final = 370 * DAY
 _MARGIN_US: Final = 2 * DAY  # an offset is under a day either way, so a clock is never set back by two days
-_LOOK_US: Final = 3 * DAY  # no zone has changed its offset and changed it back in less, in 150 years of records
+_LOOK_US: Final = 3 * DAY  # in 150 years of records, no zone has changed its offset and changed it back in less
 _BLOCKS_CACHED: Final = 2048
 
 
@@ -55,7 +55,7 @@ class Segment(NamedTuple):
 
 
 class Zone:
-    """A time zone and its segments, found by probing once and kept. Shared: get it from `zone_of`."""
+    """A time zone and its segments, which it finds by probing and keeps. Get a shared one from `zone_of`."""
 
     __slots__ = ("_blocks", "_recent", "key", "tz")
 
@@ -69,7 +69,7 @@ class Zone:
             self._recent = Segment(2 * MIN_INSTANT, 2 * MAX_INSTANT, _microseconds(tz.utcoffset(None)), 2 * MIN_INSTANT)
 
     def segment(self, instant: int) -> Segment:
-        """Return the segment around `instant`; a long one may be cut into several of the same offset."""
+        """Return the segment around `instant`; adjacent segments may have the same offset."""
         segment = self._recent
         if segment[0] <= instant < segment[1]:
             return segment
@@ -81,7 +81,7 @@ class Zone:
         return segment
 
     def wall(self, instant: int) -> int:
-        """Return what the local clock shows at `instant`."""
+        """Return the time on the local clock at `instant`."""
         return instant + self.segment(instant)[2]
 
     def instant(self, wall: int) -> int:
@@ -121,7 +121,7 @@ class Zone:
         return segments
 
     def _changes(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield the changes of offset between two instants by a look every few days, each placed to the second."""
+        """Yield the changes of offset between two instants, to the second; probe every few days to find them."""
         offset = self._offset(low)
         while low < high:
             ahead = min(low + _LOOK_US, high)
@@ -144,7 +144,7 @@ class Zone:
         return after * SECOND
 
     def _offset(self, instant: int) -> int:
-        # Near the ends of the calendar a local time may not be representable: the last known offset goes on.
+        # Near the ends of the calendar, no datetime may exist for a local time: use the nearest offset instead.
         instant = min(max(instant, MIN_INSTANT + _MARGIN_US), MAX_INSTANT - _MARGIN_US)
         return _microseconds((EPOCH + timedelta(microseconds=instant)).astimezone(self.tz).utcoffset())
 
@@ -175,7 +175,7 @@ def _microseconds(delta: timedelta | None) -> int:
 
 def _key(tz: tzinfo) -> str | None:
     if isinstance(tz, ZoneInfo):
-        # tzlocal calls a zone file of unknown name "local"; it means something else on every machine.
+        # tzlocal names a zone file "local" if it does not know the name; that means another zone on every machine.
         return None if tz.key == "local" else tz.key
     if isinstance(tz, timezone):
         offset = tz.utcoffset(None)
@@ -191,7 +191,7 @@ def zone_of(tz: tzinfo) -> Zone:
     """Return the shared zone of a tzinfo."""
     try:
         return _shared(tz)
-    except TypeError:  # dateutil's zones have no hash: known by identity, which holding them keeps valid
+    except TypeError:  # dateutil's zones have no hash: find them by id, which stays valid while we hold them
         zone = _unhashable.get(id(tz))
         if zone is None:
             if len(_unhashable) >= 256:
@@ -206,7 +206,7 @@ def day_number(day: date) -> int:
 
 
 def date_of(number: int) -> date:
-    """Return the date that is this many days after 1970, or the nearest that there is."""
+    """Return the date that is this many days after 1970, or the nearest possible date."""
     return date.fromordinal(min(max(number + EPOCH_DAY, 1), date.max.toordinal()))
 
 
@@ -224,7 +224,7 @@ def astimezone(obj: None) -> None: ...
 @overload
 def astimezone(obj: str | tzinfo | None) -> tzinfo | None: ...
 def astimezone(obj: str | tzinfo | None) -> tzinfo | None:
-    """Read a time zone from its name, or make one of another library plain; None stays None."""
+    """Return the time zone of a name, or a zone of another library as one of the standard library; None stays None."""
     if obj is None or isinstance(obj, ZoneInfo | timezone):
         return obj
     if isinstance(obj, str):
@@ -272,7 +272,7 @@ def _fixed_offset(text: str) -> timezone | None:
 
 
 def _plain(tz: tzinfo) -> tzinfo:
-    """Turn a zone of pytz or dateutil into one of the standard library where it has a name or a fixed offset."""
+    """Turn a zone of pytz or dateutil into one of the standard library if it has a name or a fixed offset."""
     if tz.tzname(None) == "local":
         raise ValueError(
             "the local time zone has no name: set the machine's time zone properly, or give an IANA name such as"

@@ -1,1 +1,1 @@
-"""How things stand, in words: why something has or has not run, how a schedule fares, what it will do. Pure."""
+"""Explain the system in words: why a run has or has not started, how a job fares, what it will do next. Pure."""

@@ -1,4 +1,4 @@
-"""Acts of people: who paused, cancelled, retried or removed what, when and why. Pure."""
+"""Acts of people: who paused, cancelled, retried or removed a run, job, queue or node, when and why. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 __all__ = ["KEEP_ACTS_US", "MOST_ACTS", "TEXT_CHARS", "Act", "about", "act_id"]
 
 TEXT_CHARS: Final = 500
-"""Characters that are kept of who acted and why."""
+"""Keep this many characters of the actor's name, and of the reason."""
 MOST_ACTS: Final = 10_000
-"""Acts that a store keeps at most."""
+"""The most acts that a store keeps."""
 KEEP_ACTS_US: Final = 90 * 86_400 * 1_000_000
 """How long a store keeps an act."""
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that somebody did to a run, a job, a queue or a node; `at` is in microseconds, by the store's clock.
+    """An action of a person on a run, a job, a queue or a node; `at` is in microseconds, by the store's clock.
 
-    `id` sorts by time, so that the newest comes last. `details` says what changed, in plain data.
+    `id` sorts by time, so the newest comes last. `details` holds the changes, in plain data.
     """
 
     id: str
@@ -33,15 +33,15 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def about(self) -> str:
-        """The thing that was acted on, as stores find its acts by."""
+        """The kind and name of the target, under which stores look up its acts."""
         return about(self.kind, self.target)
 
 
 def act_id(at: int, mark: str = "") -> str:
-    """Return the id of an act: ids sort by time, and `mark` tells those of one moment apart."""
+    """Return the id of an act. Ids sort by time; `mark` distinguishes acts of the same instant."""
     return f"{max(0, at):016x}{mark}"
 
 
 def about(kind: str, target: str) -> str:
-    """Return the name by which stores find the acts about a thing."""
+    """Return the name under which stores look up the acts on a target."""
     return f"{kind}:{target}"

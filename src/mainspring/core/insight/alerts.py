@@ -1,7 +1,7 @@
-"""Alerts: tell people of changes in a job's health, once for the whole fleet. Pure.
+"""Alerts tell people about changes in a job's health, once for all nodes together. Pure.
 
-An alert is a run whose id derives from the alert before it. So nodes that see the same change make the same run, and
-the store keeps one of them.
+An alert is a run whose id derives from the previous alert. So nodes that see the same change make the same run, and the
+store keeps one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mainspring.core.run import Call, Run
 __all__ = ["ALERTS_GROUP", "ALERTS_QUEUE", "Alert", "AlertTarget", "LastAlert", "alert_of", "alert_run", "is_wanted"]
 
 ALERTS_QUEUE: Final = ".mainspring-alerts"
-"""The queue of alerts: every node that has the targets serves it, whether it executes other runs or not."""
+"""The queue of alerts. Every node that has the targets serves it, even if it executes no other runs."""
 ALERTS_GROUP: Final = "mainspring:alerts"
 ALERT_TASK: Final = "mainspring:alert"
 KEEP_SECONDS: Final = 90 * 86_400.0
@@ -33,7 +33,7 @@ TOLD: Final = (JobState.LATE, JobState.DOWN, JobState.UP)
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a job's health. `id` is the same for each try to deliver it."""
+    """A change of a job's health. `id` is the same for each attempt to deliver it."""
 
     id: str
     app: str
@@ -52,7 +52,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.job} is {self.health}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the alert as it is sent to a webhook, times in ISO 8601."""
+        """Return the alert as a webhook gets it, with times in ISO 8601."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return {"event": "job.health", "text": self.text, **plain}
 
@@ -75,7 +75,7 @@ class LastAlert(NamedTuple):
 
 
 def is_wanted(target: AlertTarget, job_id: str, state: JobState, last: LastAlert | None) -> bool:
-    """Return True if a target should hear of a state: the first trouble, worse trouble, or the end of it."""
+    """Return True if a target should get an alert: for a first problem, a worse one, or the recovery."""
     if state not in target.on or not any(fnmatchcase(job_id, pattern) for pattern in target.jobs):
         return False
     if last is None:
@@ -84,7 +84,7 @@ def is_wanted(target: AlertTarget, job_id: str, state: JobState, last: LastAlert
 
 
 def alert_run(target: AlertTarget, job: Job, health: JobHealth, last: LastAlert | None, now: int, app: str) -> Run:
-    """Return the run that tells a target of a job's health."""
+    """Return the run that sends an alert about a job's health to a target."""
     owner = f"{job.id}@{job.incarnation}"
     since = "" if health.state is JobState.UP else str(health.since)
     key = "\n".join((target.name, owner, str(health.state), since, "" if last is None else last.run_id))
@@ -112,7 +112,7 @@ def alert_run(target: AlertTarget, job: Job, health: JobHealth, last: LastAlert 
 
 
 def alert_of(run: Run) -> tuple[str, str, Alert]:
-    """Return the target of an alert's run, the job with its incarnation, and the alert."""
+    """Read an alert's run: return its target, its job with the incarnation, and the alert."""
     target, told = run.call.args
     since = told["since"]
     alert = Alert(

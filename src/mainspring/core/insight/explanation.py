@@ -15,11 +15,11 @@ from mainspring.core.run import Run
 __all__ = ["FIRST_NAMED", "Explanation", "Fact", "NodeFacts", "PredecessorFacts", "QueueFacts", "Scene"]
 
 FIRST_NAMED: Final = 3
-"""Ids that are named of the things that share a cause."""
+"""Name this many ids of the subjects that share a cause."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that an explanation rests on; `kind` and `id` name the run, job, queue or node that it is about."""
+    """A fact that supports an explanation; `kind` and `id` name the run, job, queue or node that it is about."""
 
     name: str
     value: str
@@ -28,11 +28,11 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something has or has not run: a sentence or two, the facts they rest on, and the commands that help.
+    """The reason why a subject has or has not run: a sentence or two, the facts behind them, and commands that help.
 
-    `kind` is `run`, `job`, `queue`, `node`, `system` or `unknown`. `actions` are words for the command line, without
-    `mainspring`. `parts` are the explanations that a summary is made of, the most pressing first. `cause` is
-    the part of the sentence that can hold for several things; a part that says it once for them all lists their `ids`.
+    `kind` is `run`, `job`, `queue`, `node`, `system` or `unknown`. `actions` are arguments for the command line,
+    without `mainspring`. `parts` are the explanations in a summary, the most pressing first. `cause` is the part of the
+    sentence that several subjects can share; a part that states it once for all of them lists their `ids`.
     """
 
     kind: str
@@ -50,19 +50,19 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def about(self) -> str:
-        """The subject: the kind and the id, or how many there are and the first of them."""
+        """The subject: its kind and id, or the number of subjects and the first ids."""
         if len(self.ids) < 2:
             return f"{self.kind} {self.id!r}"
         return f"{len(self.ids):,} {self.kind}s, {listed([repr(each) for each in self.ids], FIRST_NAMED)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the explanation as plain data."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as far as explanations need it; `state` is `silent` if its beats stay away."""
+    """The facts about a node that explanations need; `state` is `silent` if its heartbeats are missing."""
 
     id: str
     host: str
@@ -78,12 +78,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How people know it."""
+        """The name to show to people."""
         return f"{self.host}:{self.pid}"
 
 
 class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as far as explanations need it; `ahead` and `urgent` are None if too many wait to count them."""
+    """The facts about a queue that explanations need; `ahead` and `urgent` are None if too many runs wait to count."""
 
     name: str
     waiting: int = 0
@@ -92,16 +92,16 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     paused: bool = False
     limit: int | None = None
-    """How many of its runs may go at once."""
+    """The most of its runs that may go on at once."""
     oldest_at: int | None = None
     ahead: int | None = None
-    """Runs that will be handed out before the one that is explained."""
+    """The number of runs that nodes will claim before the explained run."""
     urgent: int | None = None
-    """Those of them that have a higher priority."""
+    """The number of these that have a higher priority."""
 
 
 class PredecessorFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs that a run comes after: how many, how many have not ended, and one that has not ended or failed."""
+    """The predecessors of a run: how many there are, how many have not ended, and one that has not ended or failed."""
 
     total: int = 0
     waits: int = 0
@@ -111,7 +111,7 @@ class PredecessorFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """The world around the thing that is explained: the time, the nodes, and what people did to it, newest first."""
+    """The context of an explanation: the time, the nodes, and the acts of people on the subject, newest first."""
 
     now: int
     zone: tzinfo
@@ -121,7 +121,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     acts: tuple[Act, ...] = ()
 
     def serving(self, queue: str) -> list[NodeFacts]:
-        """Return the nodes that take runs of a queue."""
+        """Return the nodes that claim runs from a queue."""
         return [node for node in self.nodes if queue in node.queues and node.state not in ("draining", "silent")]
 
     def node(self, node_id: str | None) -> NodeFacts | None:
@@ -129,7 +129,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return next((node for node in self.nodes if node.id == node_id), None)
 
     def act(self, *verbs: str) -> Act | None:
-        """Return the newest act of these verbs."""
+        """Return the newest act with one of these verbs."""
         return next((act for act in self.acts if act.verb in verbs), None)
 
     def at(self, us: int) -> str:
@@ -145,12 +145,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return duration(us - self.now)
 
     def by(self, act: Act | None) -> str:
-        """Return who did something, when and why; empty if nobody wrote it down."""
+        """Say who acted, when and why; return an empty text without an act."""
         if act is None:
             return ""
         why = f': "{brief(act.why)}"' if act.why else ""
         return f" by {act.by}, {self.at(act.at)}{why}"
 
     def silent_for(self, node: NodeFacts) -> str:
-        """Return for how long a node has not been heard of."""
+        """Return the time since the last heartbeat of a node, in words."""
         return duration(max(self.now - node.beat_at, SECOND))

@@ -1,7 +1,7 @@
-"""Flows as graphs: which runs come after which. Pure.
+"""Flows as graphs of runs that come after one another. Pure.
 
-A flow is a chain, a gathered group with the run that collects its results, what `app.flow` has stored, or just runs
-that come after one another; hooks belong to it.
+A flow is a chain, a gathered group with the run that collects its results, the runs that `app.flow` has stored, or any
+other runs that come after one another. The hooks of its runs belong to it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mainspring.core.waiting.followups import is_hook
 __all__ = ["FlowGraph", "FlowStep", "flow_key", "flow_state", "flow_title", "graph_of", "is_part"]
 
 _MADE_ID: Final = re.compile(r"[0-9a-f]{32}")
-"""How an id begins that nobody has chosen."""
+"""The beginning of a generated id."""
 
 
 class FlowStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step: its run, and the steps that it comes after."""
+    """A step of a flow: its run, and the ids of the steps that it comes after."""
 
     run: Run
     after: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class FlowStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow: its key, by which it is found again, and its steps, each after those that it comes after."""
+    """A flow: its key, which identifies it, and its steps, in an order in which each follows its predecessors."""
 
     key: str
     steps: tuple[FlowStep, ...]
@@ -53,32 +53,32 @@ class FlowGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> int:
-        """How many steps have ended well."""
+        """How many steps have succeeded."""
         return sum(run.status is Status.SUCCEEDED for run in self.runs)
 
     @property
     def failed(self) -> list[Run]:
-        """The steps that have failed for good, or were set aside."""
+        """The runs that have failed for good, or were set aside."""
         return [run for run in self.runs if run.status in (Status.FAILED, Status.BROKEN)]
 
     @property
     def goes_on(self) -> bool:
-        """Whether anything of it is unfinished."""
+        """Whether any step is unfinished."""
         return any(run.status not in FINAL for run in self.runs)
 
     @property
     def state(self) -> str:
-        """How it stands, in one word."""
+        """The state in one word, as `flow_state` says it."""
         return flow_state(self.runs)
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The title, as `flow_title` makes it."""
         return flow_title(self.key, self.runs)
 
 
 def flow_state(runs: Sequence[Run]) -> str:
-    """Return how a flow stands, in one word: failed, running, waiting, succeeded or cancelled."""
+    """Return the state of a flow in one word: failed, running, waiting, succeeded or cancelled."""
     statuses = {run.status for run in runs}
     if statuses & {Status.FAILED, Status.BROKEN}:
         return "failed"
@@ -88,13 +88,13 @@ def flow_state(runs: Sequence[Run]) -> str:
 
 
 def flow_title(key: str, runs: Sequence[Run]) -> str:
-    """Return what a flow is called: the name that somebody gave it, or else that of its first run."""
+    """Return the title of a flow: the name that a person gave it, or else the name of its first run."""
     first = min(runs, key=lambda run: (run.created_at, run.id))
     return key if _MADE_ID.match(key) is None else first.name or key
 
 
 def flow_key(run: Run) -> str:
-    """Return the key of the flow that a run belongs to: its group, or the run whose part or hook it is."""
+    """Return the key of the flow that a run belongs to: its group, or the id of the run whose part or hook it is."""
     return run.group if run.group is not None else flow_of(run.id)
 
 
@@ -114,12 +114,12 @@ def graph_of(key: str, runs: Iterable[Run]) -> FlowGraph:
 
 
 def _ordered(steps: Mapping[str, FlowStep]) -> list[FlowStep]:
-    """Return steps so that each comes after those that it comes after."""
+    """Return steps in an order in which each follows its predecessors."""
     placed: dict[str, FlowStep] = {}
     waiting = sorted(steps.values(), key=lambda step: (step.run.created_at, step.hook, step.id))
     while waiting:
         ready = [step for step in waiting if all(each in placed for each in step.after)]
-        for step in ready or waiting:  # `waiting`: records that somebody altered may go round in a circle
+        for step in ready or waiting:  # `waiting`: damaged records may form a circle
             placed[step.id] = step
         waiting = [step for step in waiting if step.id not in placed]
     return list(placed.values())

@@ -1,4 +1,4 @@
-"""How a schedule fares: new, paused, up, late or down. Pure."""
+"""Judge the health of a job: new, paused, up, late or down. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mainspring.core.run import FINAL, UNFINISHED, WAITING, Run, Status
 __all__ = ["RUNS_LOOKED_AT", "JobHealth", "JobState", "health_of", "missed_because", "usual_duration"]
 
 RUNS_LOOKED_AT: Final = 20
-"""The newest runs of a job by which it is judged."""
+"""Judge a job by this many of its newest runs."""
 LATE_LEAST: Final = 30 * SECOND
 LATE_AFTER: Final = 60 * SECOND
-"""A fire is late when it has not ended this long after the time that it takes nearly always."""
+"""The grace beyond the usual time of a fire, in microseconds, after which it is late."""
 DOWN_MOST: Final = 86_400 * SECOND
 DOWN_FACTOR: Final = 10
 
 
 class JobState(StrEnum):
-    """How a schedule fares."""
+    """The health of a job."""
 
     NEW = "new"
     PAUSED = "paused"
@@ -38,7 +38,7 @@ class JobState(StrEnum):
 
 
 class JobHealth(msgspec.Struct, frozen=True):
-    """How a job fares, since when (microseconds, if known), and why; `run_id` is the run that decides it."""
+    """The health of a job, since when (microseconds, if known), and why; `run_id` is the run that decides it."""
 
     job_id: str
     state: JobState
@@ -48,7 +48,7 @@ class JobHealth(msgspec.Struct, frozen=True):
 
 
 def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True) -> JobHealth:
-    """Judge a job by its newest runs, newest first; `scheduled` says that a living node fires jobs."""
+    """Judge a job by its newest runs, newest first; `scheduled` says that some living node fires jobs."""
     ended = [run for run in runs if run.status in FINAL and run.reason not in (PAUSED, RESCHEDULED)]
     if job.at is None:
         return JobHealth(job.id, JobState.PAUSED, "it is paused")
@@ -60,7 +60,7 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     late_after = _late_after(job, ended)
     open_fires = [run for run in runs if run.status in UNFINISHED and run.due_at + late_after < now]
     if not ended and job.late_after is None and job.down_after is None:
-        # How long it takes is not known: a first run that goes on is not late.
+        # Nobody knows yet how long a run takes, so a first run that goes on is not late.
         open_fires = [run for run in open_fires if run.status in WAITING]
     waiting = min(open_fires, key=attrgetter("due_at"), default=None)
     overdue = job.at if job.at + late_after < now else None
@@ -79,7 +79,7 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
 
 
 def _late_after(job: Job, ended: Sequence[Run]) -> int:
-    """Return how long after its time a fire that has not ended is late: as the job says, or by how long runs take."""
+    """Return how long after its time an unfinished fire is late: as the job says, or by how long its runs take."""
     if job.late_after is not None:
         return int(job.late_after * SECOND)
     usual = max(LATE_LEAST, _nearly_always(ended) + LATE_AFTER)
@@ -87,7 +87,7 @@ def _late_after(job: Job, ended: Sequence[Run]) -> int:
 
 
 def _down_after(job: Job, due: int, late_after: int) -> int:
-    """Return how long after its time a fire that has not ended brings a job down."""
+    """Return how long after its time an unfinished fire brings a job down."""
     if job.down_after is not None:
         return int(job.down_after * SECOND)
     following = job.trigger.next_fire(due, due)
@@ -96,7 +96,7 @@ def _down_after(job: Job, due: int, late_after: int) -> int:
 
 
 def usual_duration(runs: Sequence[Run]) -> int | None:
-    """Return the median time that runs took which succeeded; None if fewer than three are known."""
+    """Return the median duration of the runs that succeeded; None if fewer than three are known."""
     lengths = _lengths(runs)
     return lengths[len(lengths) // 2] if len(lengths) >= 3 else None
 
@@ -110,7 +110,7 @@ def _lengths(runs: Sequence[Run]) -> list[int]:
 
 
 def _nearly_always(runs: Sequence[Run]) -> int:
-    """Return the time within which 95 of 100 runs have ended, as far as is known."""
+    """Return the time within which 95 of 100 of the known runs have ended."""
     lengths = _lengths(runs)
     return lengths[-(-len(lengths) * 95 // 100) - 1] if lengths else 0
 
@@ -126,7 +126,7 @@ _MISSED_BECAUSE: Final = {
 
 
 def missed_because(reason: str | None) -> str:
-    """Return in words why a fire was missed."""
+    """Say in words why a fire was missed."""
     return _MISSED_BECAUSE.get(reason or "", brief(reason or "nobody wrote down why"))
 
 

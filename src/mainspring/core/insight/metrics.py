@@ -1,8 +1,8 @@
-"""Counters that outlive runs: what happened in each minute, hour and day, and how long it took. Pure.
+"""Counters that outlive runs: the events of each minute, hour and day, and how long runs waited and took. Pure.
 
 A node sums up what it does (`jobstores.counting`) and hands the sums to the store every few seconds. The store adds
-them to *tallies*: the counts of one subject (all runs, a queue, a task or a job) in one stretch of time. Each count is
-kept at three levels at once, so nothing has to be summed up later: deleting old stretches is all the care they need.
+them to *tallies*: the counts of one subject (all runs, a queue, a task or a job) in one stretch of time. The store
+counts at three levels at once, so it never has to aggregate later: it only deletes old stretches.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ EVENTS: Final = ("added", "started", "succeeded", "failed", "retried", "cancelle
 BUCKETS: Final = tuple(int(SECOND * 0.001 * 2.2**number) for number in range(19))
 """The upper bounds of the first nineteen of the twenty buckets of a histogram: from 1 ms to about 24 minutes."""
 KINDS: Final = ("all", "queue", "task", "job", "error", "lost")
-"""The kinds of subjects of a tally; the only name of the kind `all` is empty.
+"""The kinds of subjects of a tally. The kind `all` has only the empty name.
 
-Of an error the name is its type and its place, as `failures.name_of` writes it; what is lost is a node. Stores keep the
-place of a kind in this list, so new kinds come last.
+The name of an `error` is its type and its place, as `failures.name_of` writes it; the name of a `lost` is a node.
+Stores keep the position of a kind in this list, so add new kinds at the end.
 """
 MOST_NAMES: Final = 500
-"""A store keeps at most this many names of a kind in one stretch; it counts the others under an empty name."""
+"""The most names of a kind that a store keeps in one stretch. It counts the others under an empty name."""
 
 _BUCKETS_EACH: Final = len(BUCKETS) + 1
 WAITED: Final = len(EVENTS)
-"""The cell with the microseconds that runs waited; the cells of the histograms come after the two sums."""
+"""The cell with the microseconds that runs waited. The cells of the histograms follow the two sums."""
 TOOK: Final = WAITED + 1
 WAITED_BUCKETS: Final = TOOK + 1
 TOOK_BUCKETS: Final = WAITED_BUCKETS + _BUCKETS_EACH
@@ -66,7 +66,7 @@ CELLS_PER_STEP: Final = 64
 
 
 class Level(NamedTuple):
-    """How finely something is counted: its steps, how long a stretch of them is, and how long it is kept."""
+    """A resolution of counting: the length of a step, of a stretch of steps, and how long the store keeps them."""
 
     step: int
     stretch: int
@@ -81,7 +81,7 @@ LEVELS: Final = (
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
-    """The counts of one subject in one stretch of a level, which begins at `at`; cells that are zero are left out."""
+    """The counts of one subject in one stretch of a level, which begins at `at`; zero cells are left out."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """Lengths of time: their number, their sum in microseconds, and how many lie in each bucket."""
+    """A distribution of durations: their number, their sum in microseconds, and how many lie in each bucket."""
 
     number: int = 0
     total: int = 0
@@ -103,9 +103,9 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         return Spread(self.number + other.number, self.total + other.total, buckets)
 
     def percentile(self, part: float) -> int | None:
-        """Return about the length below which this part of all lies; None if there is none.
+        """Estimate the duration below which this part of all durations lies; return None if there are none.
 
-        It lies in the right bucket; within the bucket, lengths are taken to be spread evenly. A single one is known.
+        The bucket is exact; within it, durations are assumed to be spread evenly. A single duration is exact.
         """
         if self.number <= 1:
             return self.total if self.number else None
@@ -153,13 +153,13 @@ def add_cells(cells: dict[int, int], more: Mapping[int, int]) -> dict[int, int]:
 
 
 def oldest_kept(level: int, now: int) -> int | None:
-    """Return the beginning of the oldest stretch of a level that is kept; None if all are."""
+    """Return the beginning of the oldest stretch that a level keeps; None if it keeps all."""
     _, stretch, keep = LEVELS[level]
     return None if keep is None else (now - keep) // stretch * stretch
 
 
 def level_for(since: int, step: int, now: int) -> int:
-    """Return the finest level that has steps of at most this length and goes back that far, else a coarser one."""
+    """Return the finest level that goes back to `since` with steps of at most this length, else a coarser one."""
     fine = next((number for number in reversed(range(len(LEVELS))) if LEVELS[number].step <= step), 0)
     for level in range(fine, len(LEVELS) - 1):
         oldest = oldest_kept(level, now)
@@ -171,7 +171,7 @@ def level_for(since: int, step: int, now: int) -> int:
 def series(tallies: Iterable[Tally], since: int, until: int, step: int) -> dict[str, list[Counts]]:
     """Return by name the counts of each step between two instants.
 
-    What was counted in a step that is longer than these, as a day in a chart of hours is, stands where it begins.
+    If a tally has longer steps, such as days for a chart of hours, its counts go to the step in which each begins.
     """
     number = -(-(until - since) // step)
     lines: dict[str, list[list[int] | None]] = {}
@@ -199,7 +199,7 @@ def _add_tally(line: list[list[int] | None], tally: Tally, since: int, until: in
 
 
 class MetricSeries(NamedTuple):
-    """The counts of each step from `since` on, by name; a single subject has an empty name or its own."""
+    """The counts of each step from `since` on, by name; a single subject has an empty name or its real one."""
 
     since: int
     step: int
@@ -207,7 +207,7 @@ class MetricSeries(NamedTuple):
     lines: dict[str, list[Counts]]
 
     def line(self, name: str) -> list[Counts]:
-        """Return the steps of one name, which may have none."""
+        """Return the steps of one name, empty steps if nothing was counted."""
         return self.lines.get(name) or [Counts()] * self.number
 
     @property
@@ -222,12 +222,12 @@ class MetricSeries(NamedTuple):
 
 
 def pack_cells(cells: Mapping[int, int]) -> bytes:
-    """Return cells as bytes: places and numbers in turn, which Lua reads, too."""
+    """Pack cells into bytes: positions and counts in turn, which Lua reads, too."""
     return msgspec.msgpack.encode([number for pair in sorted(cells.items()) for number in pair])
 
 
 def unpack_cells(data: Any) -> dict[int, int]:
-    """Return cells from bytes; nothing if somebody altered them."""
+    """Unpack cells from bytes; return an empty dict if the bytes are damaged."""
     try:
         flat = msgspec.msgpack.decode(bytes(data), type=list[int])
     except (msgspec.MsgspecError, TypeError, ValueError):

@@ -27,7 +27,7 @@ def took_of(run: RunView, now: int) -> float | None:
 
 
 def waited_of(run: RunView, now: int) -> float | None:
-    """Return how many seconds a run waited for its first start after its time, or waits for its next one so far."""
+    """Return how many seconds a run waited for its first start, or has waited so far for its next one."""
     record = run.record
     if record.status is Status.PENDING:
         return max(0, now - record.run_at) / 1e6 if record.run_at <= now else None
@@ -35,7 +35,7 @@ def waited_of(run: RunView, now: int) -> float | None:
 
 
 def late_of(run: RunView) -> float | None:
-    """Return how many seconds after its time a run started first: a retry has a time of its own, and is not late."""
+    """Return how many seconds after its time a run first started; a retry has another time, and is not late."""
     record = run.record
     due, began = record.run_at, record.started_at
     if record.earlier_starts:
@@ -44,7 +44,7 @@ def late_of(run: RunView) -> float | None:
 
 
 def starts_text(run: Run) -> str:
-    """Return how often a run has started, and how many of the starts came to which bad end."""
+    """Say how often a run has started, and how many starts ended badly, by kind."""
     ends = ((run.failures, "failed"), (run.crashes, "crashed"), (run.interruptions, "interrupted"))
     bad = ", ".join(f"{number} {word}" for number, word in ends if number)
     return f"{run.attempt}: {bad}" if bad else str(run.attempt)
@@ -60,11 +60,11 @@ def says(run: RunView) -> str:
 
 
 def arguments_text(run: RunView, func: Callable[..., Any] | None) -> str:
-    """Return the arguments of a run's call as they may be shown, with secrets masked."""
+    """Return the arguments of a run's call to show, with secrets masked."""
     args, kwargs = masked(run.args, run.kwargs, func)
     return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
 
 
 def shown_call(run: RunView, func: Callable[..., Any] | None) -> str:
-    """Return the call of a run as it may be shown: its name and arguments, with secrets masked."""
+    """Return the call of a run to show: its name and arguments, with secrets masked."""
     return f"{run.name or run.task}({arguments_text(run, func)})"

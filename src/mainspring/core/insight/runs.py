@@ -1,4 +1,4 @@
-"""Why a run has or has not run: the first reason that holds, from what was recorded. Pure."""
+"""Explain why a run has or has not started, by the first reason that the records show. Pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def explain_run(
     usual: int | None = None,
     before: PredecessorFacts | None = None,
 ) -> Explanation:
-    """Say why a run has or has not run; `usual` is how long runs of its job take, if that is known.
+    """Say why a run has or has not started; `usual` is the usual duration of its job's runs, if known.
 
-    `before` is what a run comes after that is blocked.
+    `before` describes the predecessors of a blocked run.
     """
     if run.unverified is None and run.status is Status.BLOCKED:
         state, sentence, actions = _blocked(run, scene, before or PredecessorFacts(waits=run.waits))
@@ -67,12 +67,12 @@ def explain_run(
 
 
 def remedy_of(reason: str) -> str:
-    """Return what is wrong with a record that was set aside for a reason, and what to do; empty if nothing is known."""
+    """Say what is wrong with a record that was set aside for this reason, and the remedy; empty if neither is known."""
     return _REMEDIES.get(reason.partition(":")[0].strip(), "")
 
 
 def place_of_run(queue: str) -> str:
-    """Return the queue, or the executor of a scheduler, in words."""
+    """Name the queue, or the executor of a scheduler, in words."""
     return f"executor {queue[1:]!r}" if queue.startswith(".") else f"queue {queue!r}"
 
 
@@ -105,7 +105,7 @@ def _taken(run: Run, holders: tuple[Run, ...]) -> str:
 
 
 def _doing(run: Run, scene: Scene) -> str:
-    """Say in a few words how it stands with an unfinished run."""
+    """Say in a few words what an unfinished run is doing."""
     if run.status is Status.RUNNING:
         return "is being stopped" if run.cancelling else f"runs for {took(scene.now - (run.started_at or scene.now))}"
     if run.status is Status.BLOCKED:
@@ -164,7 +164,7 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
 
 
 def _gone(run: Run, scene: Scene) -> str:
-    """Name a node that serves the queue and does not any more."""
+    """Name a node of the queue that is silent or stopping."""
     silent = [node for node in scene.nodes if run.queue in node.queues and node.state == "silent"]
     draining = [node for node in scene.nodes if run.queue in node.queues and node.state == "draining"]
     if silent:
@@ -231,7 +231,7 @@ def _node(node: NodeFacts | None, name: str) -> str:
 
 
 def _progress(run: Run) -> str:
-    """Return how far a run says that it has got."""
+    """Say in words the progress that a run has reported."""
     told = run.progress if isinstance(run.progress, dict) else {}
     done, total, text = told.get("done"), told.get("total"), told.get("text")
     if not isinstance(done, int | float):
@@ -287,7 +287,7 @@ def _failed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _An
 
 
 def _names(kind: type[BaseException] | str) -> tuple[str, str]:
-    """Return the names under which an error may have been written down."""
+    """Return the two names that a record may have for an error."""
     name = kind_name(kind)
     return name, name.replace(":", ".")
 
@@ -307,7 +307,7 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
         return "cancelled", f"Cancelled{when}: it {brief(run.reason)}.", (f"runs retry {run.refused}",)
     if run.reason == SUPERSEDED:
         return "cancelled", f"Cancelled{when},{after}: {missed_because(run.reason)}.", actions
-    if run.reason and not run.starts:  # its code cannot have raised anything
+    if run.reason and not run.starts:  # it never started, so its code raised nothing
         return "cancelled", f"Cancelled{when},{after}: {brief(run.reason)}.", actions
     if run.reason:
         return "cancelled", f'Cancelled itself{when},{after}: it raised Cancel("{brief(run.reason)}").', actions
@@ -348,7 +348,7 @@ def _last_error(run: Run) -> str:
 
 
 _EXPLAINERS: Final[dict[Status, Callable[[Run, Scene, QueueFacts, int | None], _Answer]]] = {
-    Status.PENDING: _pending,  # a blocked one needs to know what it comes after
+    Status.PENDING: _pending,  # `_blocked` is apart: it needs the predecessors
     Status.RUNNING: _running,
     Status.SUCCEEDED: _succeeded,
     Status.FAILED: _failed,
@@ -359,7 +359,7 @@ _EXPLAINERS: Final[dict[Status, Callable[[Run, Scene, QueueFacts, int | None], _
 
 
 def _facts(run: Run, scene: Scene, usual: int | None) -> list[Fact]:
-    """Return what the sentence rests on."""
+    """Return the facts that support the explanation."""
     kind = "executor" if run.queue.startswith(".") else "queue"
     facts = [Fact("task", run.call.task_name), Fact(kind, run.queue.removeprefix("."), "queue", run.queue)]
     if run.job_id is not None:

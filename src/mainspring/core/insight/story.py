@@ -28,7 +28,7 @@ _ENDINGS: Final = {
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """A stretch of a run's life: `kind` is `wait`, `start`, `gap` (starts that are no longer kept) or `end`."""
+    """A period in a run's life; `kind` is `wait`, `start`, `gap` (starts that the record no longer keeps) or `end`."""
 
     kind: str
     since: datetime
@@ -44,13 +44,13 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 class _Teller:
-    """Tells the story of one run."""
+    """Builder of the story of one run."""
 
     def __init__(self, run: Run, now: int, zone: tzinfo) -> None:
         self.run, self.now, self.zone = run, now, zone
 
     def wait(self, since: int, until: int | None, text: str) -> Iterator[Episode]:
-        """Tell of a wait, unless it was none; one without an end goes on."""
+        """Yield a wait, unless its length is zero; a wait without an end goes on."""
         if until is None or until > since:
             yield self._episode("wait", since, until, f"{text}{_length(since, until, self.now)}")
 
@@ -64,7 +64,7 @@ class _Teller:
         """Yield the waits and the starts in their order."""
         run, number, ready = self.run, 0, self.run.created_at
         place = place_of_run(run.queue)
-        if not run.earlier_starts and run.run_at > ready:  # each later wait has a time of its own
+        if not run.earlier_starts and run.run_at > ready:  # each later wait has another time
             later = run.run_at <= self.now or run.status in FINAL
             why = f"waited for {several(len(run.after), 'run')}" if run.after else "set for later"
             yield from self.wait(ready, run.run_at if later else None, why)
@@ -110,7 +110,7 @@ class _Teller:
 
 
 def story_of(run: Run, now: int, zone: tzinfo) -> tuple[Episode, ...]:
-    """Return what happened to a run, in order."""
+    """Return the episodes of a run, in order."""
     return tuple(_Teller(run, now, zone).told())
 
 

@@ -1,4 +1,4 @@
-"""Why a job, a queue, a node or the whole system stands as it does. Pure."""
+"""Explain the state of a job, a queue, a node or the whole system. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 QUEUES_NAMED: Final = 12
-"""Queues of a node that its sentence names."""
+"""Name at most this many queues of a node."""
 
 
 def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | None = None) -> Explanation:
-    """Say how a job fares and when it fires next; `cause` explains the run that keeps it."""
+    """Say how a job fares and when it fires next; `cause` explains the run that holds it up."""
     actions: tuple[str, ...] = ()
     shared = ""
     if health.state is JobState.PAUSED:
@@ -63,7 +63,7 @@ def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | 
 
 
 def _next(job: Job, scene: Scene) -> str:
-    """Say when a job fires next, and what the clock does to that fire."""
+    """Say when a job fires next, and how a change of the clock affects that fire."""
     if job.at is None:
         return "It does not fire again."
     if job.at <= scene.now:
@@ -76,20 +76,20 @@ def _next(job: Job, scene: Scene) -> str:
 
 
 def explain_unreadable_job(job_id: str, reason: str) -> Explanation:
-    """Say that this process cannot read a job; others may."""
+    """Say that this process cannot read a job, although others may."""
     sentence = f"It cannot be read here: {brief(reason)}. A node with its key and its code fires it nevertheless."
     return Explanation(kind="job", id=job_id, state="unreadable", sentence=sentence, actions=("doctor",))
 
 
 def explain_broken_job(job_id: str, reason: str) -> Explanation:
-    """Say why a job does not fire that was set aside."""
+    """Say why a job was set aside and does not fire."""
     sentence = f"Set aside and not fired: {brief(reason)}. Put that right, then put it back."
     actions = (f"broken restore {job_id}", f"broken discard {job_id}")
     return Explanation(kind="job", id=job_id, state="broken", sentence=sentence, actions=actions)
 
 
 def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
-    """Say whether the runs of a queue are handed out, and if not, why."""
+    """Say whether nodes claim the runs of a queue, and if not, why."""
     serving, place = scene.serving(queue.name), place_of_run(queue.name)
     held = held_runs(queue.waiting, queue.delayed)
     held += f", and {queue.blocked:,} behind other runs or limits" if queue.blocked else ""
@@ -149,7 +149,7 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
 
 
 def explain_unknown(kind: str | None, name: str, hint: str, kept_seconds: float) -> Explanation:
-    """Say that nothing, or nothing of this kind, has this name: it may never have existed, or its record is gone."""
+    """Say that no subject (of this kind) has this name: it may never have existed, or its record is gone."""
     runs = f"A run that has ended is kept for {duration(int(kept_seconds * SECOND))} unless its task says otherwise"
     gone = {
         "run": f"{runs}.",
@@ -163,7 +163,7 @@ def explain_unknown(kind: str | None, name: str, hint: str, kept_seconds: float)
 
 
 def explain_failed_runs(task: str, runs: Sequence[Run], scene: Scene) -> Explanation:
-    """Say that runs of a task have failed lately; the newest comes first."""
+    """Say that runs of a task have failed lately; `runs` has the newest first."""
     newest = runs[0]
     error = newest.errors[-1] if newest.errors else None
     what = "" if error is None else f": {brief(f'{error.type}: {error.message}'.rstrip(': '))}"
@@ -176,7 +176,7 @@ def explain_failed_runs(task: str, runs: Sequence[Run], scene: Scene) -> Explana
 
 
 def explain_uncallable_runs(task: str, runs: Sequence[Run], scene: Scene) -> Explanation:
-    """Say that runs wait whose function living nodes do not have."""
+    """Say that runs wait for a node that has their function, which some living nodes cannot import."""
     nodes = [node for node in scene.nodes if task in node.missing and node.state != "silent"]
     sentence = (
         f"Unserved: {several(len(runs), 'run')} of {task} {'waits' if len(runs) == 1 else 'wait'} for a node that has "
@@ -201,9 +201,9 @@ def explain_system(
     others: Sequence[Explanation] = (),
     app: str = "MODULE:APP",
 ) -> Explanation:
-    """Say what needs a person, apart from what heals itself; `others` are about groups of runs."""
+    """Say which problems need a person, without those that heal by themselves; `others` are about groups of runs."""
     found = [each for each in (*jobs, *queues, *nodes) if each.state in _PRESSING]
-    # Nobody needs an empty queue, and a paused job waits for nothing.
+    # Leave out empty queues, which harm nobody, and paused jobs, which hold up no run.
     found = [each for each in found if each.kind != "queue" or _holds_runs(each)]
     found = [each for each in found if each.kind == "queue" or each.state != "paused"]
     found += others
@@ -233,12 +233,12 @@ def explain_system(
 
 
 def _holds_runs(queue: Explanation) -> bool:
-    """Return True if runs wait in a queue, now or for later; blocked ones wait for others."""
+    """Return True if runs wait in a queue, for now or for later; blocked runs do not count."""
     return any(fact.name in ("waiting", "delayed") and fact.value != "0" for fact in queue.facts)
 
 
 def _once_each_cause(found: Sequence[Explanation]) -> list[Explanation]:
-    """Say a cause once for all the things that share it."""
+    """State each cause once for all the subjects that share it."""
     groups: dict[tuple[str, str, str], list[Explanation]] = {}
     for each in found:
         groups.setdefault((each.kind, each.state, each.cause or each.sentence), []).append(each)

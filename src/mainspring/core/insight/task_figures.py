@@ -15,8 +15,8 @@ __all__ = ["TaskFigures", "figures_of"]
 class TaskFigures(msgspec.Struct, kw_only=True):
     """The figures of one task; times are seconds, and None if no run of it has ended.
 
-    They come from counters, so a percentile is right to the factor of a bucket; `longest` is the end of the bucket in
-    which the longest run lies.
+    They come from counters, so a percentile is only as exact as a bucket is wide; `longest` is the upper end of the
+    bucket of the longest run.
     """
 
     name: str
@@ -37,13 +37,13 @@ class TaskFigures(msgspec.Struct, kw_only=True):
 
     @property
     def failure_rate(self) -> float | None:
-        """The share of the runs that ended which failed."""
+        """The share of failed runs among those that ended."""
         ended = self.succeeded + self.failed
         return self.failed / ended if ended else None
 
 
 def figures_of(totals: Mapping[str, Counts], known: Iterable[str] = ()) -> list[TaskFigures]:
-    """Return the figures of each task that was counted or is known, the one that took the most time first."""
+    """Return the figures of each task that was counted or is known; the task that took the most time comes first."""
     mine = set(known)
     names = {*mine, *(name for name in totals if name and not name.startswith("mainspring:"))}
     found = [_figures(name, totals.get(name, Counts()), name in mine) for name in names]

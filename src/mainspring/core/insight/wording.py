@@ -11,7 +11,7 @@ from mainspring.core.instants import from_us
 __all__ = ["brief", "due", "duration", "held_runs", "listed", "moment", "several", "took"]
 
 BRIEF: Final = 200
-"""Characters of a message that a sentence quotes."""
+"""Quote at most this many characters of a message."""
 _WEEK: Final = 6 * 86_400 * 1_000_000
 
 
@@ -25,14 +25,14 @@ def duration(us: int) -> str:
 
 
 def took(us: int) -> str:
-    """Return how long something took, also if that was less than a second."""
+    """Return a length of time in words, also one below a second."""
     if us < 100_000:
         return f"{max(0, us) / 1000:.0f} ms"
     return f"{us / 1e6:.1f} s" if us < 10_000_000 else duration(us)
 
 
 def moment(us: int, zone: tzinfo, now: int) -> str:
-    """Return an instant as people say it: the clock today, the day of a week that is near, else the date."""
+    """Return an instant as people say it: the time if it is today, the weekday if it is near, else the date."""
     there, here = from_us(us, zone), from_us(now, zone)
     if there.date() == here.date():
         return f"{there:%H:%M:%S %Z}"
@@ -40,7 +40,7 @@ def moment(us: int, zone: tzinfo, now: int) -> str:
 
 
 def due(us: int, zone: tzinfo, now: int) -> str:
-    """Return when something is due next and how soon, or since when and by how much it is overdue."""
+    """Say when an instant comes and how soon, or how much it is overdue."""
     if us > now:
         return f"next {moment(us, zone, now)}, in {duration(us - now)}"
     return f"overdue since {moment(us, zone, now)}, by {duration(now - us)}"
@@ -58,7 +58,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def held_runs(waiting: int, delayed: int) -> str:
-    """Return the contents of a queue: `12 runs waiting and 3 for later`; a part that is empty is left out."""
+    """Say how many runs a queue holds, such as `12 runs waiting and 3 for later`; leave out an empty part."""
     if not waiting and delayed:
         return f"{several(delayed, 'run')} for later"
     return f"{several(waiting, 'run')} waiting{f' and {delayed:,} for later' if delayed else ''}"

@@ -14,14 +14,14 @@ from mainspring.triggers.base import BaseTrigger
 __all__ = ["SCHEDULE", "Difference", "differences", "is_same_trigger", "without_start"]
 
 SCHEDULE: Final = "schedule"
-"""The field of a difference that is the whole schedule: it is only in the code, or only in the store."""
+"""The field name of a difference that concerns the whole schedule: it is only in the code, or only in the store."""
 _POLICY_FIELDS: Final = Policy.__struct_fields__
 
 
 class Difference(NamedTuple):
-    """A field of a job that the code declares in another way than the store has it.
+    """A field of a job whose declaration in the code differs from the stored value.
 
-    `code` and `store` are values as they are; `by` and `at` say who changed the job last and when, where that is known.
+    `code` and `store` are the two values. `by` and `at` say who changed the job last and when, if known.
     """
 
     job: str
@@ -41,7 +41,7 @@ def differences(job: Job, declared: Mapping[str, Any]) -> Iterator[Difference]:
 
 
 def _parts(name: str, code: Any, store: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Part a call and a policy into the fields that people know."""
+    """Split a call and a policy into the fields that people know."""
     if isinstance(code, Call):
         yield "task", code.task_name, store.task_name
         for part in ("args", "kwargs", "name"):
@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_same_trigger(one: BaseTrigger, other: BaseTrigger) -> bool:
-    """Return True if two triggers are the same but for the start of an interval, which is when it was made."""
+    """Return True if two triggers are the same, ignoring the start of an interval: by default its creation time."""
     return one == other or _known(one) == _known(other)
 
 
@@ -72,7 +72,7 @@ def _known(trigger: BaseTrigger) -> Any:
 
 
 def without_start(data: Any) -> Any:
-    """Leave out of a trigger's data the time at which it was made: an interval starts there by default."""
+    """Return a trigger's data without the time of its creation, at which an interval starts by default."""
     if isinstance(data, dict):
         moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
         return {key: without_start(item) for key, item in sorted(data.items()) if key != moves}

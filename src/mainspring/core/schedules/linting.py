@@ -1,4 +1,4 @@
-"""Find what looks like a mistake in a schedule, before it bites. Pure."""
+"""Find likely mistakes in a schedule before they do harm. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
 __all__ = ["CROWD", "LINT_LOGGER", "ScheduleIssue", "check_possible", "issues_of", "issues_together"]
 
 LINT_LOGGER: Final = "mainspring.schedules"
-"""Where the issues of declared schedules are logged; the command line keeps it quiet where it only looks."""
+"""The logger for the issues of declared schedules; commands that only read silence it."""
 YEAR_US: Final = 366 * 86_400 * SECOND
 FIRES_LINTED: Final = 40
-"""Fires around a change of the clock that the linter looks at: enough for whatever does not fire every few minutes."""
+"""Look at this many fires around a change of the clock: enough for a job that does not fire every few minutes."""
 CROWD: Final = 10
-"""Warn of this many jobs at the same instant."""
+"""Warn if at least this many jobs fire at the same instant."""
 
 
 _OVERLAPPING: Final = {
@@ -35,7 +35,7 @@ _OVERLAPPING: Final = {
 
 
 class ScheduleIssue(NamedTuple):
-    """Something that looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `stale`, `short` or `crowd`."""
+    """A likely mistake, and the remedy; `kind` is `over`, `gap`, `twice`, `stale`, `short` or `crowd`."""
 
     kind: str
     text: str
@@ -50,7 +50,7 @@ def check_possible(trigger: BaseTrigger) -> None:
 
 
 def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> list[ScheduleIssue]:
-    """Return what looks wrong with one schedule in the year ahead; nothing for a trigger of the user's that fails."""
+    """Return the likely mistakes in one schedule for the year ahead; none if a trigger of the user's fails."""
     try:
         return list(_issues(job, now, usual_seconds))
     except Exception:  # firing the job reports it
@@ -80,7 +80,7 @@ def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[Schedul
 
 
 def _exclusion_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
-    """Yield that excluded dates are over: a list of this year's holidays should go on with those of the next year."""
+    """Yield an issue if all excluded dates are over: a list of this year's holidays needs those of the next year."""
     if not isinstance(trigger, ExcludingTrigger):
         return
     last = trigger.exclude.last_date()
@@ -90,7 +90,7 @@ def _exclusion_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]
 
 
 def _clock_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
-    """Yield the first fire that a change of the clock swallows, and the first that it would repeat."""
+    """Yield an issue for the first fire that a change of the clock skips, and for the first that it would repeat."""
     told: set[str] = set()
     for at, note in notes_between(trigger, now, now + YEAR_US, FIRES_LINTED):
         kind = {"gap": "gap", "once": "twice"}.get(note.kind)
@@ -102,7 +102,7 @@ def _clock_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
 
 
 def issues_together(jobs: Iterable[Job], now: int, zone: tzinfo) -> Iterator[ScheduleIssue]:
-    """Yield the instants ahead at which many jobs fire together; jobs with jitter spread by themselves."""
+    """Yield the coming instants at which many jobs fire together; jobs with jitter spread by themselves."""
     together: defaultdict[int, list[str]] = defaultdict(list)
     for job in jobs:
         if job.at is not None and job.at >= now and not job.trigger.jitter:

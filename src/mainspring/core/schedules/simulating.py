@@ -1,4 +1,4 @@
-"""Simulate schedules: how often they would fire, where they would overlap, what the clock does. Pure."""
+"""Simulate schedules: how often they fire, where their runs overlap, and how clock changes affect them. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mainspring.core.schedules.upcoming import fires_from, first_fire
 __all__ = ["BusyMinute", "JobForecast", "Oddity", "Overlap", "Simulation", "simulate"]
 
 MOST_FIRES: Final = 50_000
-"""Fires of one job that are placed; more are only counted."""
+"""Place at most this many fires of one job in time; count the others only."""
 MOST_ODDITIES: Final = 100
 BUSIEST_SHOWN: Final = 10
 MINUTE_US: Final = 60 * SECOND
 
 
 class JobForecast(NamedTuple):
-    """The simulation of one job: its `fires` in the time that is looked at, the first and the last of them."""
+    """The simulation of one job: the number of its `fires` in the period, and the first and the last of them."""
 
     job_id: str
     words: str
@@ -36,15 +36,15 @@ class JobForecast(NamedTuple):
     last: datetime | None
     usual_seconds: float | None
     state: str
-    """`fires`, `paused`, `later` (not within this time) or `never` (no fire is ahead of it)."""
+    """`fires`, `paused`, `later` (after the period) or `never` (the trigger has no more fires)."""
     placed: int
-    """Fires that the busiest minutes and the overlaps know of; fewer than `fires` if those are too many."""
+    """Number of fires that the busiest minutes and the overlaps include; fewer than `fires` if those are too many."""
 
 
 class Overlap(NamedTuple):
-    """Fires of a job that come while an earlier run of it goes on.
+    """Fires of a job that come while an earlier run of the job goes on.
 
-    Some start beside it. Those above `max_instances` are missed, wait, or cancel it, as the `overlap` of the job says.
+    Some start beside that run. Fires above `max_instances` are missed, wait, or cancel it, as the job's `overlap` says.
     """
 
     job_id: str
@@ -59,7 +59,7 @@ class Overlap(NamedTuple):
 
 
 class Oddity(NamedTuple):
-    """A fire that a change of the local clock touches."""
+    """A fire that a change of the local clock affects."""
 
     job_id: str
     at: datetime
@@ -68,7 +68,7 @@ class Oddity(NamedTuple):
 
 
 class BusyMinute(NamedTuple):
-    """A minute in which fires of several jobs come together."""
+    """A minute in which several jobs fire."""
 
     at: datetime
     fires: int
@@ -76,7 +76,7 @@ class BusyMinute(NamedTuple):
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
-    """The fires between two moments."""
+    """The simulated fires between two instants."""
 
     since: datetime
     until: datetime
@@ -85,17 +85,16 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     oddities: tuple[Oddity, ...]
     busiest: tuple[BusyMinute, ...]
     most_at_once: int
-    """Runs that go on at the same time at most, if each takes as long as usual; jobs of unknown length count for a
-    moment."""
+    """The most runs that go on at the same time, if each takes as long as usual; runs of unknown length end at once."""
 
     @property
     def fires(self) -> int:
-        """All fires."""
+        """The number of fires of all jobs."""
         return sum(job.fires for job in self.jobs)
 
     @property
     def never(self) -> tuple[str, ...]:
-        """The jobs that no fire is ahead of."""
+        """The jobs that will not fire again."""
         return tuple(job.job_id for job in self.jobs if job.state == "never")
 
 
@@ -107,7 +106,7 @@ def simulate(
     usual_seconds: Mapping[str, float],
     paused: frozenset[str] = frozenset(),
 ) -> Simulation:
-    """Return what the schedules of jobs would do between two instants."""
+    """Simulate the schedules of jobs between two instants."""
     forecasts, overlaps, oddities, placed = [], [], list[Oddity](), dict[str, list[int]]()
     for job in sorted(jobs, key=lambda job: job.id):
         shown = job.trigger.timezone or zone
@@ -172,7 +171,7 @@ def _run_through(job: Job, fires: Sequence[int], usual: float, zone: tzinfo) -> 
             ends.popleft()
         else:
             waited += 1
-            if job.coalesce and behind:  # it becomes one with the fire that waits already
+            if job.coalesce and behind:  # it coalesces with the fire that already waits
                 continue
             start = ends[behind]
         starts.append(start)
@@ -197,7 +196,7 @@ def _busiest(placed: Mapping[str, Sequence[int]], zone: tzinfo) -> Iterator[Busy
 
 
 def _most_at_once(placed: Mapping[str, Sequence[int]], usual_seconds: Mapping[str, float]) -> int:
-    """Walk through all starts and ends in their order; a run of unknown length ends right after it has started."""
+    """Return the most runs at once; a run of unknown length ends right after its start."""
     steps: list[tuple[int, int]] = []
     for job_id, fires in placed.items():
         took = max(1, int(usual_seconds.get(job_id, 0.0) * SECOND))

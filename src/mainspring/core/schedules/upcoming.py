@@ -1,7 +1,4 @@
-"""Coming fires: those of a job with what the clock does to them, those of many jobs in one order, and as load.
-
-Pure: jobs and instants in, fires out.
-"""
+"""Compute coming fires: of one job with the effects of clock changes, of many jobs in order, and as load. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ __all__ = [
 MOST_STEPS: Final = 10_000
 """Compute the load of at most this many steps."""
 EXACT_FIRES: Final = 20
-"""Count this many fires of a job in one step, and estimate how many more there are."""
+"""Count up to this many fires of a job in one step exactly, and estimate the others."""
 
 
 class Fire(NamedTuple):
-    """A fire that lies ahead, before jitter; `note` says what a change of the clock does to it, or what is left out."""
+    """A coming fire, before jitter; `note` says how a change of the clock affects it, or what is left out."""
 
     job_id: str
     at: datetime
@@ -45,7 +42,7 @@ class Fire(NamedTuple):
 
 
 class LoadStep(NamedTuple):
-    """The expected load of one step from `at` on: how many fires, and how many slots they keep busy on average."""
+    """The expected load of one step that begins at `at`: the number of fires, and the slots they use on average."""
 
     at: datetime
     fires: int
@@ -53,7 +50,7 @@ class LoadStep(NamedTuple):
 
 
 def fires_from(trigger: BaseTrigger, at: int | None, until: float = inf) -> Iterator[int]:
-    """Yield a fire of a trigger and those after it, as long as they are before `until`."""
+    """Yield the fires of a trigger from the fire `at` on, as long as they are before `until`."""
     while at is not None and at < until:
         yield at
         at = trigger.next_fire(at, at)
@@ -66,7 +63,7 @@ def first_fire(job: Job, since: int) -> int | None:
 
 
 def next_fires(job: Job, now: int) -> Iterator[int]:
-    """Yield the fires of a job, before jitter; those of a paused job as if it were resumed now."""
+    """Yield the coming fires of a job, before jitter; treat a paused job as if it were resumed now."""
     return fires_from(job.trigger, job.nominal if job.at is not None else job.trigger.next_fire(None, now))
 
 
@@ -79,13 +76,13 @@ def past_fires(trigger: BaseTrigger, since: int, until: int, most: int) -> list[
 
 
 def preview(job: Job, now: int, number: int, zone: tzinfo) -> list[Fire]:
-    """Return the next fires of a job as people look at them."""
+    """Return the next fires of a job with their notes, to show to people."""
     ahead = list(islice(next_fires(job, now), number))
     return [_fire(at, job, previous, zone) for at, previous in zip(ahead, [None, *ahead], strict=False)]
 
 
 def fires_between(jobs: Iterable[Job], since: int, until: int, limit: int, zone: tzinfo) -> list[Fire]:
-    """Return the first `limit` fires of jobs from `since` until `until`, in their order; paused jobs have none."""
+    """Return the first `limit` fires of jobs from `since` until `until`, ordered by time; paused jobs have none."""
     streams = [_within(job, since, until) for job in jobs if job.at is not None]
     merged = islice(heapq.merge(*streams, key=lambda fire: (fire[0], fire[1].id)), limit)
     return [_fire(at, job, previous, zone) for at, job, previous in merged]
@@ -106,7 +103,7 @@ def _fire(at: int, job: Job, previous: int | None, zone: tzinfo) -> Fire:
 def expected_load(
     jobs: Iterable[Job], usual_seconds: Mapping[str, float], since: int, until: int, step: int, zone: tzinfo
 ) -> list[LoadStep]:
-    """Return how many slots the fires of jobs keep busy in each step, if each run takes as long as usual."""
+    """Return how many slots the fires of jobs use in each step, if each run takes as long as usual."""
     number = -(-(until - since) // step)
     if number > MOST_STEPS:
         raise ValueError(f"that are {number:,} steps, and at most {MOST_STEPS:,} are computed; take a longer step")
@@ -122,7 +119,7 @@ def expected_load(
 
 
 def _counted(job: Job, since: int, until: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield the fires of a job, each with how many it stands for.
+    """Yield fires of a job, each with the number of fires that it stands for.
 
     A job that fires every second has 86,400 fires in a day. In a step with very many, the first ones stand for all.
     """
@@ -142,6 +139,6 @@ def _counted(job: Job, since: int, until: int, step: int) -> Iterator[tuple[int,
 
 
 def _spread(busy: list[int], start: int, took: int, step: int, number: int = 1) -> None:
-    """Add the time that runs take to the steps in which they take it."""
+    """Add the time that runs take to the steps during which they go on."""
     for n in range(start // step, min(len(busy), (start + took) // step + 1)):
         busy[n] += number * max(0, min(start + took, (n + 1) * step) - max(start, n * step))

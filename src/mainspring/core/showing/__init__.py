@@ -1,1 +1,1 @@
-"""How runs are shown and found: views, filters, tracebacks, and what must not be shown."""
+"""Show and find runs: views, filters and tracebacks, with secrets masked."""

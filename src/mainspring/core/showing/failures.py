@@ -1,4 +1,4 @@
-"""Group failed runs by their error: the exception's type, and the innermost place in the user's own code. Pure."""
+"""Group failed runs by their error: the exception's type, and the innermost place in the user's code. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 GROUP_RUN_IDS: Final = 5
 SHARE_IN_COMMON: Final = 0.9
-"""A value that this share of the failures has is worth a word."""
+"""Mention a value that at least this share of the failures has in common."""
 VALUE_CHARS: Final = 80
 TYPE_CHARS: Final = 110
 PLACE_CHARS: Final = 80
-"""A name of 200 characters holds both."""
+"""The longest place in a counter's name: type and place together have to fit 200 characters."""
 BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
@@ -50,21 +50,21 @@ class ErrorGroup:
 
     type: str
     place: str
-    """`file:function`, the innermost of the user's own; without a line, which edits elsewhere would change."""
+    """`file:function`, the innermost in the user's code. It has no line number: edits elsewhere would change it."""
     newest: RunError
     oldest: RunError
     count: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
     run_ids: list[str] = field(default_factory=list)
-    """The ids of the newest of them."""
+    """The ids of the newest failed runs."""
     times: list[datetime] = field(default_factory=list)
-    """When each of them failed, the newest first."""
+    """When each run failed, the newest first."""
     starts: int = 0
     """How many starts of these runs failed."""
     runs: list[RunView] = field(default_factory=list)
     """The runs, in the order in which they were given."""
     counted: list[tuple[datetime, int]] = field(default_factory=list)
-    """How many runs failed so in each step of time, by counters, which outlive runs; empty steps are left out."""
+    """The number of such failures in each step of time, from counters, which outlive runs; empty steps are left out."""
 
     @property
     def key(self) -> str:
@@ -73,7 +73,7 @@ class ErrorGroup:
 
 
 class ErrorPage(NamedTuple):
-    """The groups of errors, the newest first; `complete` says that no failed run was left unseen."""
+    """The groups of errors, the newest first; `complete` says that they include every failed run."""
 
     groups: list[ErrorGroup]
     looked_through: int
@@ -122,7 +122,7 @@ def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
 
 
 def with_counts(groups: list[ErrorGroup], counted: Mapping[str, Sequence[tuple[datetime, int]]]) -> list[ErrorGroup]:
-    """Return groups with what counters know of them, and those of which no run is kept any more."""
+    """Return groups with the counts of counters added, plus the groups whose runs the store no longer keeps."""
     known = {name_of(group.type, group.place): group for group in groups}
     for name, steps in counted.items():
         if not steps or not name:
@@ -134,14 +134,14 @@ def with_counts(groups: list[ErrorGroup], counted: Mapping[str, Sequence[tuple[d
         group = known[name]
         group.counted = list(steps)
         group.count = max(group.count, sum(number for _, number in steps))
-        # A counter knows the step, a run the moment: as long as all runs are kept, they tell when it began.
+        # A counter knows only the step, a run the exact time. So use the runs as long as all of them are kept.
         if steps[0][0] < group.oldest.at and sum(number for _, number in steps) > len(group.times):
             group.oldest = RunError(kind, group.oldest.message, "", steps[0][0], 0)
     return list(known.values())
 
 
 def place_of(traceback: str) -> str:
-    """Return `file:function` of the innermost frame of the user's own code, or of any code if there is none."""
+    """Return `file:function` of the innermost frame in the user's code, or else of the innermost frame of all."""
     frames = _FRAME.findall(traceback)
     own = [frame for frame in frames if not _OTHERS.search(frame[0])] or frames
     if not own:
@@ -151,7 +151,7 @@ def place_of(traceback: str) -> str:
 
 
 def frames_of(traceback: str) -> list[Frame]:
-    """Return the frames of a traceback, the outermost first; those of a cause come before those of its effect."""
+    """Return the frames of a traceback, the outermost first; the frames of a cause come before those of its effect."""
     return [
         Frame(
             found[1],
@@ -167,7 +167,7 @@ def frames_of(traceback: str) -> list[Frame]:
 def in_common(
     runs: Sequence[RunView], function_of: Callable[[RunView], Callable[..., Any] | None]
 ) -> list[tuple[str, str]]:
-    """Return what nearly all of these runs share: task, queue, job, node, message, values of arguments."""
+    """Return the values that nearly all of these runs share: task, queue, job, node, message, arguments."""
     seen: Counter[tuple[str, str]] = Counter()
     for run in runs:
         facts = {("task", run.task), ("queue", run.queue)}
@@ -184,7 +184,7 @@ def in_common(
 
 
 def folded(traceback: str) -> str:
-    """Return a traceback with the frames of libraries folded into one line each time, and the user's own left whole."""
+    """Return a traceback in which one line replaces each group of library frames; the user's frames stay whole."""
     if all(_is_library(path) for path, _ in _FRAME.findall(traceback)):
         return traceback
     return _FRAMES.sub(lambda found: _fold(found[0]), traceback)

@@ -34,7 +34,7 @@ _PENDING: Final = {
     "retrying": "it has failed and waits for its next start",
 }
 STATUSES: Final = (*(status.value for status in Status), *_PENDING)
-"""The words after `status:`: a run's own, and three that tell pending runs apart."""
+"""The values of `status:`: the statuses of runs, and three more for the kinds of pending runs."""
 _NAMES: Final[dict[str, Callable[[RunView], tuple[str | None, ...]]]] = {
     "queue": lambda run: (run.queue,),
     "task": lambda run: (run.task, run.task.rpartition(":")[2]),
@@ -50,7 +50,7 @@ _NUMBERS: Final[dict[str, Callable[[RunView], int]]] = {
 _LENGTHS: Final = ("took", "wait")
 _MOMENTS: Final = ("since", "until")
 KEYS: Final = ("status", *_NAMES, "by", "error", "text", *_MOMENTS, *_LENGTHS, *_NUMBERS)
-"""The keys there are, besides `arg.NAME`."""
+"""All keys of terms, except `arg.NAME`."""
 
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _VALUE: Final = re.compile(r'(?:[^,"]|"[^"]*")+')
@@ -67,16 +67,16 @@ class FilterError(MainspringError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition: it holds if one of the tests does, or with `negated` if none does."""
+    """One condition: it holds if one of its tests does, or, if `negated`, if none does."""
 
     key: str
     values: tuple[str, ...]
     negated: bool
     tests: tuple[Test, ...]
     exact: bool = False
-    """Whether there is one value, without a `*`, so that a store can look for it."""
+    """Whether the term has a single value without a `*`, which a store can look up."""
     ids: frozenset[str] | None = None
-    """The runs that meet the condition, or None if only a look at each run can tell."""
+    """The ids of the runs that meet the condition, or None if each run has to be tested."""
 
     def holds(self, run: RunView, func: Callable[..., Any] | None) -> bool:
         """Return True if a run meets the condition."""
@@ -89,14 +89,14 @@ class Filter:
 
     terms: tuple[Term, ...] = ()
     since: datetime | None = None
-    """No run that was made before this matches."""
+    """The earliest creation time of a run that can match."""
 
     def matches(self, run: RunView, func: Callable[..., Any] | None = None) -> bool:
         """Return True if a run meets all terms; `func`, its callable, gives names to positional arguments."""
         return all(term.holds(run, func) for term in self.terms)
 
     def statuses(self) -> tuple[str, ...] | None:
-        """Return the stored statuses that runs must have one of, or None if any will do."""
+        """Return the stored statuses that can match, or None if all can."""
         left: set[str] | None = None
         for term in self.terms:
             if term.key == "status" and not term.negated:
@@ -105,12 +105,12 @@ class Filter:
         return None if left is None else tuple(sorted(left))
 
     def ids(self) -> frozenset[str] | None:
-        """Return the ids that runs must have one of, or None if any will do."""
+        """Return the ids that can match, or None if all can."""
         known = [term.ids for term in self.terms if term.ids is not None and not term.negated]
         return frozenset.intersection(*known) if known else None
 
     def is_indexed(self) -> bool:
-        """Return True if a store can count what matches: by one status or several, one queue, group or job each."""
+        """Return True if a store can count the matches: by statuses, and by at most one queue, group and job."""
         counted = [term for term in self.terms if not term.negated and (term.exact or term.key == "status")]
         keys = [term.key for term in counted]
         known = all(
@@ -120,9 +120,9 @@ class Filter:
         return known and len(counted) == len(self.terms) and len(set(keys)) == len(keys)
 
     def is_walked(self) -> bool:
-        """Return True if no index leads to what matches, and a store has to walk through the runs by age.
+        """Return True if no index leads to the matches, and a store has to walk through the runs by age.
 
-        Most runs have succeeded: no index holds these, and the runs of a queue may be few among them.
+        Most runs have succeeded. No index holds these, and only a few of them may be of the queue that is searched.
         """
         statuses = self.statuses()
         indexed = self.ids() is not None or self.only("job") is not None or self.only("group") is not None
@@ -130,7 +130,7 @@ class Filter:
         return not indexed and narrowed and (statuses is None or Status.SUCCEEDED.value in statuses)
 
     def only(self, key: str) -> str | None:
-        """Return the one value that a key must have, if the filter says so."""
+        """Return the single value that the filter requires for a key, or None."""
         found = (term.values[0] for term in self.terms if term.key == key and term.exact and not term.negated)
         return next(found, None)
 
@@ -148,7 +148,7 @@ def is_term(word: str) -> bool:
 def parse_filter(text: str | Iterable[str], now: datetime, acts: Callable[[], Iterable[Act]] = tuple) -> Filter:
     """Read a filter: one text, or words that a shell has split already. Raise FilterError.
 
-    Times such as `since:1h` and `until:14:00` are relative to `now`, and in its zone. `acts` reads what people did;
+    Times such as `since:1h` and `until:14:00` are relative to `now`, and in its zone. `acts` reads the acts of people;
     only a filter with `by:` calls it, once.
     """
     acts = cache(acts)
@@ -165,7 +165,7 @@ def _split(text: str) -> list[str]:
 
 
 def _parts(word: str) -> list[str]:
-    """Split a shell's word only if it is several terms: in `text:not found` the shell has taken the quotes away."""
+    """Split a word from a shell only if it has several terms: in `text:not found`, the shell has removed the quotes."""
     parts = word.split()
     if len(parts) < 2 or not all(map(is_term, parts)):
         return [word] if _split(word) else []
@@ -227,7 +227,7 @@ def _pattern(key: str, value: str, quoted: bool) -> Callable[[str], bool]:
 
 
 def _is_by(act: Act, fits: Iterable[Callable[[str], bool]]) -> bool:
-    """Return True if one of these persons acted; the machine behind an account's name may be left out."""
+    """Return True if one of these people acted; a pattern may leave out the machine after the account's name."""
     return any(fit(name) for fit in fits for name in (act.by, act.by.partition("@")[0]))
 
 
@@ -299,7 +299,7 @@ def _number_test(key: str, value: str) -> Test:
 
 
 def arguments_of(run: RunView, func: Callable[..., Any] | None) -> Mapping[str, Any]:
-    """Return a run's arguments by name, and the positional ones by number, too; secrets are masked and never match."""
+    """Return a run's arguments by name, and positional ones also by number; secrets are masked and never match."""
     args, kwargs = masked(run.args, run.kwargs, func)
     numbered = {str(number): value for number, value in enumerate(args)}
     return {**numbered, **dict(zip(parameters_of(func), args, strict=False)), **kwargs}

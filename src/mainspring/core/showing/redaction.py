@@ -1,4 +1,4 @@
-"""Hide secrets in logs and reprs: values marked `Secret`, and arguments with a telling name. Stores keep them as is."""
+"""Hide secrets in logs and reprs: values marked `Secret`, and arguments named like one. Stores keep the real values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_LEVELS: Final = 8
 _LEFT_OUT: Final = "…"
 _URL_CHARS: Final = 2000
 ARGUMENTS_CHARS: Final = 80
-"""Characters of the arguments of a call that one line shows."""
+"""Show at most this many characters of a call's arguments in one line."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,9 +61,9 @@ _hidden: Final = _MaskedValue(HIDDEN)
 def masked(
     args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments that are safe to show: those called password, token, secret and the like are hidden.
+    """Return arguments that are safe to show: those named password, token, secret and the like are hidden.
 
-    With `func`, positional arguments go by the names of its parameters.
+    `func` provides the names of positional arguments.
     """
     names = _positional_names(func) if func is not None else ()
     shown = [
@@ -91,10 +91,10 @@ def _masked(value: Any, depth: int) -> Any:
 
 
 def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None) -> str:
-    """Write a call in one short line: `send_mail('ann', password=***)`. Never raises, whatever the arguments are.
+    """Write a call in one short line, such as `send_mail('ann', password=***)`; never raise, whatever the arguments.
 
-    Looks at no more of the arguments than it shows. Without `func` nobody knows which positional arguments are secret,
-    so they are left out.
+    Read no more of the arguments than the line shows. Leave out positional arguments without `func`: any of them may be
+    a secret.
     """
     names = () if func is None else _known_names(func)
     shown: list[str] = []
@@ -119,7 +119,7 @@ def _brief(value: Any, room: int, depth: int) -> str:
     """Write a value in about this many characters, without its secrets."""
     try:
         return _cut(_plain(value, room, depth), room)
-    except BaseException as error:  # a repr of the user's may even exit
+    except BaseException as error:  # a user's `__repr__` may even raise SystemExit
         if not is_own(error):
             raise
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
@@ -178,7 +178,7 @@ def _known_names(func: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def is_secret_name(name: object) -> bool:
-    """Return True if values of this name are hidden: password, token, secret and the like."""
+    """Return True if a value with this name must be hidden: password, token, secret and the like."""
     text = name.decode("latin-1") if isinstance(name, bytes) else name
     return isinstance(text, str) and _NAMES.search(text) is not None
 
@@ -192,10 +192,10 @@ _cached_names = lru_cache(maxsize=1024)(_positional_names)
 
 
 def parameters_text(func: Callable[..., Any], *, annotations: bool = True) -> str:
-    """Return the parameters of a function as its signature shows them, with the secret defaults hidden."""
+    """Return the parameters of a function as its signature shows them, with secret defaults hidden."""
     try:
         signature = inspect.signature(func)
-    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+    except (TypeError, ValueError):  # some built-ins have no signature
         return "(...)"
     shown = [each.replace(annotation=_bare(each.annotation)) for each in signature.parameters.values()]
     signature = signature.replace(return_annotation=_bare(signature.return_annotation))
@@ -214,16 +214,16 @@ class _BareText(str):
 
 
 def _bare(annotation: Any) -> Any:
-    """Return an annotation as people write it; those of a module with postponed evaluation are texts."""
+    """Return an annotation as people write it; with postponed evaluation, annotations are texts."""
     return _BareText(annotation) if isinstance(annotation, str) else annotation
 
 
 def without_password(url: object) -> str:
-    """Return a URL without its password; the repr of anything that is no text, as a store given by its object is."""
+    """Return a URL without its password; return the repr of any other value, such as a store object."""
     if not isinstance(url, str):
         return repr(url)
-    # Up to the last @, since a password may hold any character, written as it should be or not.
+    # Match up to the last @: a password may contain any character, quoted properly or not.
     shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
-    # An option may be a URL of its own, quoted.
+    # An option may itself be a quoted URL.
     shown = re.sub(r"(?i)(%3a%2f%2f[^%&;\s]*%3a)[^&;\s]*(%40)", r"\1***\2", shown)
     return re.sub(r"(?i)([?&;](?:[^=&]*(?:passw|pwd|secret|token)[^=&]*|auth)=)[^&;\s]*", r"\1***", shown)

@@ -15,7 +15,7 @@ from mainspring.core.run import FINAL, After, Call, Run, Status
 __all__ = ["RunError", "RunPage", "RunStart", "RunView"]
 
 MESSAGE_CHARS_SHOWN: Final = 200
-"""Characters of an error's message or a reason that the repr of a run shows."""
+"""Show at most this many characters of an error's message or a reason in the repr of a run."""
 
 _FIELDS: Final = (
     *(
@@ -40,7 +40,7 @@ _FIELDS: Final = (
 
 
 class RunError(msgspec.Struct, frozen=True):
-    """How one attempt of a run failed, and when."""
+    """A failed attempt of a run: the error, and when it happened."""
 
     type: str
     message: str
@@ -53,7 +53,7 @@ class RunError(msgspec.Struct, frozen=True):
 
 
 class RunStart(msgspec.Struct, frozen=True):
-    """One start of a run, as `core.run.Start` says, with times that people read."""
+    """One start of a run, like `core.run.Start`, with datetimes."""
 
     number: int
     node: str | None
@@ -69,7 +69,7 @@ class RunView:
 
     __slots__ = ("_run", "_zone")
 
-    # Taken from the record as they are.
+    # These come from the record unchanged.
     id: str
     status: Status
     unverified: str | None
@@ -119,7 +119,7 @@ class RunView:
 
     @property
     def errors(self) -> tuple[RunError, ...]:
-        """How each attempt that failed did."""
+        """The errors of all failed attempts that the record keeps, oldest first."""
         return tuple(
             RunError(each.type, each.message, each.traceback, self._moment(each.at), each.attempt)
             for each in self._run.errors
@@ -127,7 +127,7 @@ class RunView:
 
     @property
     def error(self) -> RunError | None:
-        """How the last failed attempt did."""
+        """The error of the last failed attempt."""
         return self.errors[-1] if self._run.errors else None
 
     @property
@@ -154,7 +154,7 @@ class RunView:
 
     @property
     def run_at(self) -> datetime:
-        """When it may start; a blocked run that starts some time after those before it has no such time yet."""
+        """When it may start. A blocked run with a delay after its predecessors has no such time yet."""
         run = self._run
         return self._moment(run.run_at if run.run_at >= 0 else run.created_at)
 
@@ -170,7 +170,7 @@ class RunView:
 
     @property
     def start_by(self) -> datetime | None:
-        """After this it is missed."""
+        """The latest time at which it may start; after that it is missed."""
         return self._optional(self._run.start_by)
 
     @property
@@ -205,7 +205,7 @@ class RunView:
         return shown
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what copying and pickling ask for before there is a run
+        if name.startswith("_"):  # copying and pickling look these up before the run is set
             raise AttributeError(name)
         return getattr(self._run, name)
 
@@ -244,9 +244,9 @@ def _brief(text: str) -> str:
 
 
 class RunPage(list[RunView]):
-    """Runs that were found, newest first; `more` says that others lie behind the limit.
+    """A page of runs, newest first; `more` says that older ones follow beyond the limit.
 
-    `find(..., after=page[-1])` gives the next page.
+    `find(..., after=page[-1])` returns the next page.
     """
 
     __slots__ = ("more",)
@@ -257,7 +257,7 @@ class RunPage(list[RunView]):
 
     @classmethod
     def of(cls, runs: list[Run], limit: int, zone: Callable[[], tzinfo]) -> RunPage:
-        """Make a page of at most `limit` runs; one more than that tells that there are others."""
+        """Make a page of at most `limit` runs; an extra run in `runs` shows that there are more."""
         if not runs:
             return cls()
         shown = zone()

@@ -1,4 +1,4 @@
-"""Search runs by a filter: a store finds what it has an index for, and the rest is looked through. Pure."""
+"""Search runs by a filter: a store narrows them down by its indexes, and the search tests the rest. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = [
 ]
 
 MOST_RUNS_SEARCHED: Final = 10_000
-"""Look through this many of the newest runs, unless told to go on."""
+"""Search this many of the newest runs, unless the caller asks for more."""
 SEARCH_PAGE_RUNS: Final = 1000
 
 
 class RunSource(Protocol):
-    """The runs of an app, as far as a search needs them."""
+    """The part of an app that a search needs."""
 
     @property
     def timezone(self) -> tzinfo:
-        """The zone in which times are read."""
+        """The zone of times in a filter."""
 
     @property
     def tasks(self) -> Any:
@@ -44,25 +44,25 @@ class RunSource(Protocol):
         """Return the store's time."""
 
     def find(self, *args: Any, **wanted: Any) -> RunPage:
-        """Return the newest runs that match what a store can look for."""
+        """Return the newest runs that match the conditions that a store can look up."""
 
     def counted(self, *args: Any, **wanted: Any) -> RunCount:
-        """Return how many runs match what a store can look for, up to a cap."""
+        """Return how many runs match the conditions that a store can look up, up to a cap."""
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
-        """Return when the run was made that is `number` runs older than another, or than the newest."""
+        """Return when the run that is `number` runs older than `after`, or than the newest, was made."""
 
     def views(self, run_ids: Sequence[str]) -> list[RunView]:
         """Return the runs with these ids, without those that are gone."""
 
     def acts(self) -> list[Act]:
-        """Return what people did, as far back as the store keeps it."""
+        """Return the acts of people, as far back as the store keeps them."""
 
 
 class SearchPage(NamedTuple):
-    """Runs that match, newest first; `more` says that others do, `complete` that none was left unseen.
+    """Matching runs, newest first; `more` says that others match, `complete` that every run was searched.
 
-    `next` is the run after which the search goes on, None at its end.
+    `next` is the run after which to continue the search, None at its end.
     """
 
     runs: list[RunView]
@@ -73,7 +73,7 @@ class SearchPage(NamedTuple):
 
 
 class RunCount(NamedTuple):
-    """How many runs match, and whether that is all of them."""
+    """The number of matching runs, and whether it includes all of them."""
 
     number: int
     exact: bool
@@ -92,12 +92,12 @@ def search(
     most: int | None = MOST_RUNS_SEARCHED,
     after: RunView | None = None,
 ) -> SearchPage:
-    """Return up to `limit` of the newest runs that match, out of at most `most`; `after` is where a page ended."""
+    """Return up to `limit` of the newest matching runs; search at most `most` runs. `after` is the last page's end."""
     found: list[RunView] = []
     number, last = 0, after
     end = app.made_behind(after, MOST_RUNS_SEARCHED) if most is not None and wanted.is_walked() else None
     if end is not None and wanted.since is not None and wanted.since >= end:
-        end = None  # the filter itself ends before
+        end = None  # the filter itself ends earlier
     for number, run in enumerate(_candidates(app, wanted, limit + 1, after, end), 1):
         if wanted.matches(run, function_of(app, run)):
             if len(found) == limit:
@@ -112,12 +112,12 @@ def search(
 
 
 def _before(end: datetime) -> RunView:
-    """Return a place in the list behind all runs that were made at that time or later."""
+    """Return a position in the list after all runs that were made at that time or later."""
     return RunView(Run(id="!", call=Call(""), created_at=to_us(end)), None)
 
 
 def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
-    """Return how many runs match; a store counts what it has an index for, the rest is looked through up to a cap."""
+    """Return how many runs match: the store counts if it has an index, else a search tests runs up to the cap."""
     if wanted.is_indexed():
         statuses = wanted.statuses()
         if statuses == ():
@@ -130,9 +130,9 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
 def matching(
     app: RunSource, wanted: Filter, before: int | None = None, after: RunView | None = None
 ) -> Iterator[RunView]:
-    """Yield all runs that match, newest first; those made after `before`, or meanwhile, are left out.
+    """Yield all matching runs, newest first, without those made after `before` or during the search.
 
-    `after` is the last run that is not wanted any more.
+    `after` is the run behind which the search begins.
     """
     asked_at = app.now() if before is None else before
     for run in _candidates(app, wanted, SEARCH_PAGE_RUNS, after):

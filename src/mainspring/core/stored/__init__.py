@@ -1,1 +1,1 @@
-"""What stores decide alike about the runs that they hold. Pure."""
+"""The decisions about stored runs that all stores share. Pure."""

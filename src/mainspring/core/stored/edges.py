@@ -1,4 +1,4 @@
-"""What the ends of runs make of a run that comes after them: it waits on, is released, or is refused. Pure."""
+"""Decide by the ends of its predecessors whether a run keeps waiting, is released, or is refused. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCKED, _PENDING = Status.BLOCKED, Status.PENDING
 def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
     """Raise ValueError if a run would have too many predecessors or successors once these new runs are added.
 
-    `followed` tells how many successors a run has.
+    `followed` returns the number of successors of a run.
     """
     successors: dict[str, int] = {}
     for run in runs:
@@ -34,9 +34,9 @@ def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
 
 
 def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -> Run:
-    """Return a run as those before it let it be; each of them with its id, the mask of its edge and its status.
+    """Return a run as blocked, pending or refused, by the id, the edge's mask and the status of each predecessor.
 
-    A run that need not wait for any of them keeps its time.
+    A run that need not wait for any of them keeps its `run_at`.
     """
     waits, refused = 0, None
     for run_id, mask, status in before:
@@ -53,15 +53,15 @@ def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -
 
 
 def refused_by(run: Run, by: str, now: int) -> Run:
-    """Return a run that is due at once, to be cancelled by whoever claims it."""
+    """Return a refused run: it is due at once, and the node that claims it cancels it."""
     return replace(run, status=_PENDING, waits=0, refused=by, run_at=now)
 
 
 def released(run: Run, now: int) -> Run:
-    """Return a run whose last predecessor has just ended: it is due now, unless its time lies ahead."""
+    """Return a run whose last predecessor has just ended: it is due now, unless its time is later."""
     return replace(run, status=_PENDING, waits=0, run_at=max(now, due_at(run.run_at, now)))
 
 
 def due_at(run_at: int, now: int) -> int:
-    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
+    """Return when a run without unfinished predecessors may start; a negative `run_at` is a delay that begins now."""
     return now - run_at if run_at < 0 else run_at

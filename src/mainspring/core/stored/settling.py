@@ -1,4 +1,4 @@
-"""The next record of a stored run: claimed, kept alive, settled. Every store that holds runs decides by these. Pure."""
+"""Make the next record of a stored run that is claimed, extended or settled. Every store of runs uses these. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 __all__ = ["LOG_LINES", "StoredRun", "claimed", "extended", "holds", "is_sent_back", "settled"]
 
 LOG_LINES: Final = 1000
-"""Keep this many lines of a run's log, the last ones."""
+"""Keep the last lines of a run's log, this many."""
 
-# Reading a member off its class takes three times as long in the hot loops.
+# Module names, since reading a member from its class takes three times as long in the hot loops.
 _BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING
 _HELD, _EXPIRED, _FINISHED, _REFUSED = Condition.HELD, Condition.EXPIRED, Condition.FINISHED, Condition.REFUSED
 
 
 class StoredRun(Protocol):
-    """A run, or a row of one: as much of it as an outcome is judged by."""
+    """The fields of a run, or of its row, that decide whether an outcome may be written."""
 
     @property
     def status(self) -> str:
@@ -36,15 +36,15 @@ class StoredRun(Protocol):
 
     @property
     def cancelling(self) -> bool:
-        """Whether it is marked to be stopped."""
+        """Whether somebody has asked to stop it."""
 
     @property
     def refused(self) -> str | None:
-        """The run that refused it."""
+        """The predecessor whose end refused it."""
 
 
 def claimed(run: Run, node: str, token: str, now: int, until: int) -> Run:
-    """Return a run as its claim leaves it; a unique key that begins with `>` is given up."""
+    """Return a run after a claim; a unique key that begins with `>` holds only until then."""
     key = run.unique
     return replace(
         run,
@@ -59,7 +59,7 @@ def claimed(run: Run, node: str, token: str, now: int, until: int) -> Run:
 
 
 def extended(run: Run, beat: Beat, until: int) -> Run:
-    """Return a run with a longer lease and what its holder reports."""
+    """Return a run with a longer lease and the progress, data and log lines of the heartbeat."""
     return replace(
         run,
         lease_until=until,
@@ -72,13 +72,13 @@ def extended(run: Run, beat: Beat, until: int) -> Run:
 def holds(condition: Condition, stored: StoredRun, run: StoredRun, now: int, ended: Container[str | None]) -> bool:
     """Return True if an outcome `run` may be written over the stored run.
 
-    `ended` are the runs that this call has ended. Whether another run has its unique key is for the store to find out.
+    `ended` are the runs that this call has ended. The store itself checks that no other run has the unique key.
     """
     old, new = stored.status, run.status
     if stored.token != run.token:
         return False
     if old == _RUNNING:
-        if stored.cancelling and new not in FINAL:  # whoever cancelled it was told that it ends
+        if stored.cancelling and new not in FINAL:  # the person who cancelled it was promised that it ends
             return False
         return condition is _HELD or (condition is _EXPIRED and (stored.lease_until or 0) <= now)
     if old in FINAL or condition is _FINISHED:
@@ -89,21 +89,22 @@ def holds(condition: Condition, stored: StoredRun, run: StoredRun, now: int, end
         return False
     if old == new or new in FINAL:
         return True
-    # A fire into a slot starts it, or a person sends it back behind the run that has refused it.
+    # Either a fire takes a slot and starts the run, or a person sends it back to wait for the run that refused it.
     return old == _PENDING and (new == _RUNNING or stored.refused is not None)
 
 
 def is_sent_back(stored: StoredRun, run: StoredRun) -> bool:
-    """Return True if a run that has ended, or was refused, is to wait again: it loses its edges."""
+    """Return True if an outcome makes an ended or refused run wait again; the store then cuts the old edges."""
     if stored.status in FINAL:
         return run.status not in FINAL
     return run.status == _BLOCKED and stored.status == _PENDING
 
 
 def settled(outcome: Outcome, stored: Run, now: int) -> Run:
-    """Return the record to write for an outcome that holds, unless it sends the run back.
+    """Return the record to write for an outcome whose condition holds and that does not send the run back.
 
-    Of the stored run it keeps what the outcome does not know: reports of heartbeats, edges, who refused it.
+    The record keeps the fields of the stored run that the outcome does not know: what heartbeats reported, the counts
+    of edges, and the run that refused it.
     """
     run, condition = outcome.run, outcome.condition
     if condition is _HELD and (stored.progress is not None or stored.data is not None or stored.log):
@@ -116,7 +117,7 @@ def settled(outcome: Outcome, stored: Run, now: int) -> Run:
     if stored.followed or stored.after or run.followed:
         refused = stored.refused or (run.refused if condition is _REFUSED else None)
         run = replace(run, waits=stored.waits, followed=stored.followed, refused=refused)
-    if run.status is _BLOCKED and not run.waits:  # it is parked, and now postponed or out of its gate
+    if run.status is _BLOCKED and not run.waits:  # it was parked, and is now postponed or has left its gate
         postponed = stored.status is _BLOCKED and run.run_at > now
         run = replace(run, status=_PENDING) if postponed or run.gate != stored.gate else run
     return run

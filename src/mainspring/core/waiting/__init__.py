@@ -1,1 +1,1 @@
-"""What a run may wait for: other runs (flows, hooks, results as arguments), or a slot of its gate."""
+"""The reasons for which a run waits: other runs (flows, hooks, results as arguments), or a slot of its gate."""

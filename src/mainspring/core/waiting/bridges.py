@@ -1,8 +1,9 @@
-"""An edge between two runs that a store keeps apart, as it does in different shards. Pure.
+"""Bridges: edges between two runs in different shards of a store. Pure.
 
-No write covers both ends. So the edge becomes a bridge: a run behind the predecessor, which ends another run before the
-successor as the predecessor has ended. That one, the landing, waits in the queue of signals, which no node serves. A
-bridge that dies anywhere is executed again by the node that gets its lease, and a landing ends once.
+No write covers both runs. So two helper runs replace the edge. The *bridge* comes after the predecessor. The *landing*
+comes before the successor, and waits in the queue of signals, which no node serves. When the bridge executes, it ends
+the landing in the same way as the predecessor has ended. If the node of a bridge dies, another node executes the bridge
+again; a landing ends only once.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from mainspring.core.waiting.flows import BRIDGE_TASK, LANDING_TASK, SIGNAL_QUEU
 __all__ = ["bridged", "landed"]
 
 _BRIDGE_POLICY: Final = Policy(retries=14, backoff=Backoff(first=0.1), retention=0.0)
-"""Try it for some minutes: its landing is stored after it, by a process that may be slow or dead."""
+"""Retry a bridge for some minutes: its landing is stored after it, by a process that may be slow or dead."""
 _LANDING_POLICY: Final = Policy(retention=0.0)
 
 
 def bridged(runs: Sequence[Run], far: Collection[tuple[str, str]]) -> tuple[list[Run], list[Run]]:
     """Replace the `far` edges, pairs of predecessor and successor; return the bridges, then the runs with landings.
 
-    Store the bridges first. If nothing follows, they find no landing and give up.
+    Store the bridges first. If the other runs are never stored, the bridges find no landing and give up.
     """
     bridges: list[Run] = []
     ready: list[Run] = []
@@ -46,7 +47,7 @@ def bridged(runs: Sequence[Run], far: Collection[tuple[str, str]]) -> tuple[list
 
 
 def _bridge(edge: After, run: Run) -> tuple[Run, Run]:
-    """Make the bridge behind the run of an edge, and the landing before the run that comes after it."""
+    """Make the bridge after the predecessor of an edge, and the landing before its successor `run`."""
     now = run.created_at
     landing_id = part_id(run.id, f"!{_number(edge.id)}")
     bridge = Run(
@@ -66,7 +67,7 @@ def _bridge(edge: After, run: Run) -> tuple[Run, Run]:
 
 
 def landed(landing: Run, before: Run, now: int) -> Outcome:
-    """Return the outcome that ends a landing as the run before the bridge has ended."""
+    """Return the outcome that ends a landing in the same way as the predecessor of its bridge has ended."""
     ended = replace(
         landing, status=before.status, result=before.result, errors=before.errors, reason=before.reason, finished_at=now
     )
@@ -74,5 +75,5 @@ def landed(landing: Run, before: Run, now: int) -> Outcome:
 
 
 def _number(run_id: str) -> int:
-    """Return a number of a run, for the ids of bridges and landings: much larger than those of joins, which count."""
+    """Return a number for the ids of a run's bridges and landings, much larger than those of joins, which count up."""
     return int.from_bytes(blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")

@@ -1,10 +1,10 @@
-"""How a flow is stored: its runs in order, with joins where a fan is too wide and a marker that holds all back. Pure.
+"""Prepare a flow for its store: order its runs, add joins where a fan is too wide, and add a marker. Pure.
 
 A flow is a group of runs that are stored together. Each run comes after runs that stand before it in the list.
 
-A store takes a bounded number of runs in one write, and of edges at one run. So a wide fan gets joins in between, runs
-that do nothing. A flow that needs several writes gets a marker: a run in a queue that no node serves. The runs that
-would start first come after it. It is settled last, so no run of a flow starts before all of it is stored.
+A store limits the runs in one write and the edges of one run. So a wide fan gets *joins* in between: runs that do
+nothing. A flow that needs several writes gets a *marker*: a run in a queue that no node serves. The runs that would
+start first come after the marker, which is settled last. So no run of a flow starts before all of the flow is stored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 MARKER_QUEUE: Final = "!flow"
 SIGNAL_QUEUE: Final = "!signal"
-"""Queues that no node serves: a marker is settled by who stores its flow, a signal by who gives it."""
+"""No node serves these queues: the process that stores a flow settles its marker, and the sender settles a signal."""
 MARKER_TASK: Final = "mainspring:marker"
 SIGNAL_TASK: Final = "mainspring:signal"
 JOIN_TASK: Final = "mainspring:join"
@@ -49,13 +49,13 @@ LANDING_TASK: Final = "mainspring:landing"
 OWN_TASKS: Final = frozenset({MARKER_TASK, SIGNAL_TASK, JOIN_TASK, COLLECT_TASK, BRIDGE_TASK, LANDING_TASK})
 """The tasks that every app has."""
 WIDEST_FAN: Final = 900
-"""Give a run at most this many edges to or from others of its flow; a store takes some more, for hooks and others."""
+"""Give a run at most this many edges to or from runs of its flow; a store allows some more, for hooks for example."""
 
 _UNKEPT: Final = Policy(retention=0.0)
 
 
 def part_id(flow_id: str, part: int | str) -> str:
-    """Return the id of a part of a flow; a store finds the shard of a run by what comes before the `~`."""
+    """Return the id of a part of a flow; a store derives the shard from the text before the `~`."""
     return f"{flow_id}~{part}"
 
 
@@ -70,15 +70,15 @@ def flow_of(run_id: str) -> str:
 
 
 def is_helper(run: Run) -> bool:
-    """Return True for a marker or a join, which nobody has asked for."""
+    """Return True for a marker or a join, which only helps to store a flow."""
     return run.call.task_name in (MARKER_TASK, JOIN_TASK)
 
 
 def guarded(flow_id: str, runs: Sequence[Run], now: int) -> list[Run]:
-    """Return the runs of a flow behind its marker, which comes first."""
+    """Return the marker of a flow, then its runs, which come after the marker."""
     inside, start, call = {run.id for run in runs}, marker_id(flow_id), Call(MARKER_TASK, name="start of a flow")
     found = [Run(start, call, queue=MARKER_QUEUE, group=flow_id, policy=_UNKEPT, created_at=now, run_at=now)]
-    for run in runs:  # one that comes after another run of the flow comes after the marker, too
+    for run in runs:  # a run after another run of the flow is already behind the marker
         behind = any(edge.id in inside for edge in run.after)
         found.append(run if behind else _after(run, (*run.after, After(start))))
     return found
@@ -100,7 +100,7 @@ def with_joins(flow_id: str, runs: Sequence[Run]) -> list[Run]:
 
 
 class _Joins:
-    """Makes the joins of a flow."""
+    """Factory for the joins of one flow, which numbers them."""
 
     def __init__(self, flow_id: str) -> None:
         self._flow_id, self._number = flow_id, 0
@@ -127,17 +127,17 @@ def _followers(runs: Iterable[Run]) -> Counter[str]:
 
 
 def _shares(runs: Iterable[Run]) -> Counter[tuple[tuple[After, ...], str]]:
-    """Count the runs of a queue that come after the same runs: they can share their joins."""
+    """Count the runs of each queue that come after the same runs, and so can share their joins."""
     return Counter((run.after, run.queue) for run in runs)
 
 
 def _is_dense(after: Sequence[After], number: int) -> bool:
-    """Return True if `number` runs that come after the same runs would need too many edges: a join needs few."""
+    """Return True if `number` runs that come after the same runs need so many edges that a join is better."""
     return number > 1 and len(after) > 1 and len(after) * number > WIDEST_FAN
 
 
 def _joined_in(runs: Sequence[Run], joins: _Joins) -> Iterator[Run]:
-    """Yield runs, with joins before those that come after too many; runs that come after the same share the joins."""
+    """Yield runs, with joins before those with too many predecessors; runs with the same predecessors share joins."""
     shares = _shares(runs)
     known: dict[tuple[tuple[After, ...], str], str] = {}
     for run in runs:
@@ -156,7 +156,7 @@ def _joined_in(runs: Sequence[Run], joins: _Joins) -> Iterator[Run]:
 
 
 def _joined_out(runs: Sequence[Run], crowded: set[str], joins: _Joins) -> Iterator[Run]:
-    """Yield runs, with joins between those in `crowded` and the runs that come after them."""
+    """Yield runs, with joins between those in `crowded` and their successors."""
     current: dict[tuple[After, str], Run] = {}
     taken: Counter[str] = Counter()
     for run in runs:
@@ -168,7 +168,7 @@ def _joined_out(runs: Sequence[Run], crowded: set[str], joins: _Joins) -> Iterat
             if edge.id not in crowded:
                 behind.append(edge)
                 continue
-            # Joins need not keep to a queue: there may be more queues than a run can have edges.
+            # A join before other joins may mix queues: there may be more queues than a run can have edges.
             place = edge, "" if is_helper(run) else run.queue
             join = current.get(place)
             if join is None or taken[join.id] >= WIDEST_FAN:

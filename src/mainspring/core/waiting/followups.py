@@ -1,6 +1,6 @@
-"""The hook of a run: a run of its own that comes after it, however it ends. Pure.
+"""The hook of a run: a separate run that comes after it, however it ends. Pure.
 
-A run and its hook are added together. So the hook follows, whichever node ends the run.
+A store adds a run and its hook together. So the hook follows, whichever node ends the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FinishedRun:
     id: str
     name: str
     func: str
-    args: tuple[Any, ...] = field(repr=False)  # so that a log of the run does not show secrets
+    args: tuple[Any, ...] = field(repr=False)  # a log of the run must not show secrets
     kwargs: Mapping[str, Any] = field(repr=False)
     status: str
     result: Any = field(default=None, repr=False)
@@ -78,7 +78,7 @@ class FinishedRun:
 
 
 def finished_run(run: Run) -> FinishedRun:
-    """Return a run that has ended as its hook sees it."""
+    """Convert the record of a finished run to the form that its hook gets."""
     last = run.errors[-1] if run.errors and run.status is not Status.SUCCEEDED else None
     return FinishedRun(
         id=run.id,
@@ -100,7 +100,7 @@ def finished_run(run: Run) -> FinishedRun:
 
 
 def hook_of(run: Run) -> Run | None:
-    """Return the hook of a run that is added or sent back; it hears of each end of the run, so it has a number."""
+    """Return the hook for a run that is added or sent back, or None. Each time gets a new hook, with a number."""
     hook = run.policy.hook
     if hook is None:
         return None
@@ -118,7 +118,7 @@ def hook_of(run: Run) -> Run | None:
 
 
 def hook_id(run: Run) -> str:
-    """Return the id of the hook of a run; a run that is sent back gets another hook, with the next number."""
+    """Return the id of the hook of a run; a run that is sent back gets a new hook, with the next number."""
     return f"{run.id}~hook{run.retried + 1 if run.retried else ''}"
 
 
@@ -128,7 +128,7 @@ def is_hook(run: Run) -> bool:
 
 
 def with_hooks(runs: Iterable[Run]) -> list[Run]:
-    """Return runs that are to be added, each followed by its hook; a run that is packed already has none."""
+    """Return the runs to add, each followed by its hook; a run that is already packed gets none."""
     found: list[Run] = []
     for run in runs:
         found.append(run)

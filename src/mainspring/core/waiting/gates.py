@@ -1,7 +1,7 @@
-"""Gates: limits on the runs of a key, at once or in a time. Pure: a store counts and keeps the state.
+"""Gates limit the runs of a key: how many go on at once, or how many start in a period. Pure: a store keeps the state.
 
-A run names one gate and carries its limit as text. A slot is a running run of the gate, so none can leak. A rate is
-kept by the generic cell rate algorithm: `tat` is the instant at which the next start is due if all start evenly.
+A run names one gate and carries its limit as text. Each running run of the gate is a slot, so no slot can leak. The
+generic cell rate algorithm keeps the rate: `tat` is the instant at which the next start is due if all start evenly.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["KEY_GATE", "PARKED", "QUEUE_GATE", "STARTS", "GateState", "Limit", "
 __all__ += ["limit_of", "make_limit", "room"]
 
 QUEUE_GATE: Final = "queue:"
-"""The gate of a queue is its name behind this; every run of the queue passes it, besides the gate it names itself."""
+"""The prefix of a queue's gate; every run of the queue passes that gate, besides the gate that the run names."""
 KEY_GATE: Final = "key:"
-"""The gate of a task or of a key of its limit is its name behind this."""
+"""The prefix of the gate of a task, or of a key of its limit."""
 STARTS: Final = 0
 """The verdict on a run that may start."""
 PARKED: Final = -1
-"""The verdict on a run for which no slot is free: it is blocked until a run of its gate stops running."""
+"""The verdict on a run for which no slot is free: it stays blocked until a run of its gate ends."""
 TOLERANCE_US: Final = SECOND // 10
-"""A claim may come this late without losing the start that was due."""
+"""A claim may come this much late and still use the start that was due."""
 MOST_AT_ONCE: Final = 1_000_000
 KEY_CHARS: Final = 200
 """The longest key of a limit, in characters."""
@@ -38,7 +38,7 @@ _PERIOD_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """How many runs may run at once (None: any number), and how far apart they start, `burst` of them together."""
+    """The most runs at once (None: any number), and the interval between starts; `burst` runs may start together."""
 
     at_once: int | None = None
     every_us: int = 0
@@ -50,24 +50,24 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_text(cls, text: str) -> Limit:
-        """Return the limit that `to_text` made text of; raise ValueError."""
+        """Rebuild a limit from the text of `to_text`; raise ValueError if the text is wrong."""
         at_once, every_us, burst = text.split("/")
         return cls(int(at_once) if at_once else None, int(every_us), int(burst))
 
 
 class GateState(msgspec.Struct, gc=False):
-    """The state of a gate in a store: the number that somebody has set for all its runs, and the state of its rate."""
+    """The state of a gate in a store: the number that a person has set for all its runs, and the state of its rate."""
 
     allowed: int | None = None
     tat: int = 0
-    line: int = 0  # the last instant that was given out as a time to look again
+    line: int = 0  # the last instant that `judge` returned as a time to look again
 
 
 def judge(limit: Limit, state: GateState, running: int, now: int) -> int:
     """Return STARTS, PARKED, or the instant at which to look at the run again; a start changes the state.
 
-    A run that comes too early for the rate gets the next place in a line, which is only a time to look again: the start
-    itself is taken when the run is claimed. So the rate holds whenever workers come, also after an outage.
+    A run that comes too early for the rate gets the next place in a line. The place is only a time to look again: the
+    claim of the run uses up the start. So the rate holds whenever workers come, also after an outage.
     """
     at_once = limit.at_once if state.allowed is None else state.allowed
     if at_once is not None and running >= at_once:
@@ -84,7 +84,7 @@ def judge(limit: Limit, state: GateState, running: int, now: int) -> int:
 
 @lru_cache(1000)
 def limit_of(spec: str | None) -> Limit:
-    """Return the limit that a run carries; one that was altered lets in one run at a time."""
+    """Return the limit that a run carries; a damaged one becomes one run at a time."""
     try:
         return Limit() if spec is None else Limit.from_text(spec)
     except ValueError:
@@ -92,7 +92,7 @@ def limit_of(spec: str | None) -> Limit:
 
 
 def room(allowed: int | None, parked: Iterable[str | None], running: int) -> int:
-    """Return how many more runs a gate lets run at once: by its number, or else by the limits of its parked runs."""
+    """Return how many more runs a gate lets start, by its number or else by the limits of its parked runs."""
     if allowed is None:
         own = [limit_of(spec).at_once for spec in parked]
         allowed = max((MOST_AT_ONCE if number is None else number for number in own), default=0)
@@ -121,7 +121,8 @@ def make_limit(limit: int | None, rate: str | None, burst: int | None = None) ->
 def key_of(pattern: str, arguments: Mapping[str, Any], option: str = "limit_key") -> str:
     """Return the key of a limit: its pattern, filled in with the call's arguments by name.
 
-    `tenant-{tenant}` takes the argument `tenant`; `{order.customer}` an attribute, `{address[city]}` an item of it.
+    `tenant-{tenant}` takes the argument `tenant`, `{order.customer}` an attribute of `order`, and `{address[city]}` an
+    item of `address`.
     """
     try:
         key = string.Formatter().vformat(pattern, (), arguments)

@@ -1,6 +1,6 @@
 """Placeholders: arguments that stand for the results of runs that have not ended yet. Pure.
 
-A worker puts the values in their places just before it calls the function.
+A worker replaces them with the results just before it calls the function.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 RESULT: Final = "result"
-"""The kind of a placeholder that stands for what its run returned."""
+"""The kind of a placeholder that stands for the result of its run."""
 OUTCOME: Final = "outcome"
-"""... for what its run returned, or for the error that it ended with."""
+"""The kind of a placeholder that stands for the result of its run, or for the error that ended it."""
 RUN: Final = "run"
-"""... for the finished run itself, as a hook is given it."""
+"""The kind of a placeholder that stands for the finished run itself, as a hook gets it."""
 
 _ENDS: Final = {RESULT: ON["success"], OUTCOME: ON["end"], RUN: ON["end"]}
-"""The ends of its run that a placeholder can stand for, by its kind."""
+"""The ends of the run that provide a value for a placeholder of each kind, as the mask of an edge."""
 _GROUPS: Final = (list, tuple, dict)
 MOST_LEVELS: Final = 16
-"""Look for placeholders inside this many lists, tuples and dicts in one another."""
+"""Look for placeholders inside at most this many nested lists, tuples and dicts."""
 
 
 class Placeholder:
-    """An argument that stands for the result of a run. It can only be passed on."""
+    """An argument that stands for the result of a run. Code can only pass it on."""
 
     __slots__ = ("id", "kind")
 
@@ -58,7 +58,7 @@ class Placeholder:
     def __repr__(self) -> str:
         if not self.id:
             return "<result of the call before>"
-        _, part, number = self.id.rpartition("~")  # in a flow the number says enough, and the log line stays readable
+        _, part, number = self.id.rpartition("~")  # in a flow the number is enough, and keeps the log line readable
         return f"<run {part}{number}>" if self.kind == RUN else f"<{self.kind} of run {part}{number}>"
 
     def __eq__(self, other: object) -> bool:
@@ -70,7 +70,7 @@ class Placeholder:
     def __reduce__(self) -> tuple[Any, ...]:
         return Placeholder, (self.id, self.kind)
 
-    # A type checker takes a placeholder for the result, and would let all of these pass.
+    # Refuse these operations here: a type checker takes a placeholder for the result and accepts them all.
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError(
@@ -123,9 +123,9 @@ def _changed(value: Any, change: Callable[[Placeholder], Any], levels: int = MOS
 
 
 def with_inputs(run: Run) -> Run:
-    """Return a run that comes after the runs whose results its arguments name, too, and is blocked if it has to wait.
+    """Return a run that also comes after the runs whose results its arguments need; block it if it has to wait.
 
-    A run that it comes after for several reasons has to satisfy all of them.
+    If it comes after one run for several reasons, the end of that run has to satisfy all of them.
     """
     found = placeholders_in(run.args, run.kwargs)
     if not (found or run.after):
@@ -138,7 +138,7 @@ def with_inputs(run: Run) -> Run:
 
 
 def merge_after(given: Iterable[After]) -> tuple[After, ...]:
-    """Return each predecessor once, with the ends that all its mentions allow."""
+    """Return each predecessor once, with the final statuses that all its mentions allow."""
     merged: dict[str, int] = {}
     for each in given:
         known = merged.get(each.id, each.on)
@@ -154,7 +154,7 @@ def merge_after(given: Iterable[After]) -> tuple[After, ...]:
 def put_previous(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], run_id: str
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return arguments of a call of a chain in which `previous` is the result of the run with this id."""
+    """Return the arguments of a call in a chain, with `previous` standing for the result of the run with this id."""
 
     def change(each: Placeholder) -> Placeholder:
         return each if each.id else Placeholder(run_id, each.kind)
@@ -170,9 +170,10 @@ def needed_runs(run: Run) -> list[str]:
 
 
 def fill(call: Call, runs: Mapping[str, Run | None], finished: Callable[[Run], Any]) -> Call:
-    """Return a call with the values in place of its placeholders; the call as it was is its `unfilled`.
+    """Return a call with values in place of its placeholders; its `unfilled` is the original call.
 
-    `finished` makes the value of a placeholder that stands for a run. Raise MissingInput, or UnverifiedOutcome.
+    `finished` makes the value of a placeholder that stands for a run. Raise MissingInput or UnverifiedOutcome if a
+    value cannot be had.
     """
 
     def value(each: Placeholder) -> Any:

@@ -1,4 +1,4 @@
-"""`previous`: in a call of a chain, the result of the call before."""
+"""`previous`: the result of the call before, in the arguments of a chain."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from mainspring.core.waiting.placeholders import Placeholder
 __all__ = ["previous"]
 
 previous: Any = Placeholder("")
-"""Stands for the result of the call before, in the arguments of a later call of `app.chain`."""
+"""The placeholder for the result of the call before, in the arguments of a later call of `app.chain`."""

@@ -1,4 +1,4 @@
-"""Runs that can no longer run, because one that they come after has not ended as it should. Pure."""
+"""Find the runs that can never start, because the end of a predecessor does not let them. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ENDS: Final = {
 
 
 def reason_after(before: Run | None, run_id: str) -> str:
-    """Return why a run that comes after `before` is cancelled; `run_id` names it if it cannot be read.
+    """Return why a run that comes after `before` is cancelled; `run_id` names `before` if it cannot be read.
 
-    If `before` was itself cancelled for such a reason, the reason is the same: it names the run that really failed.
+    If `before` was itself cancelled for such a reason, return the same reason: it names the run that really failed.
     """
     if before is None:
         return f"came after {run_id}, which has not ended as it should"
@@ -36,10 +36,10 @@ def reason_after(before: Run | None, run_id: str) -> str:
 
 
 def doomed(cancelled: Iterable[str], blocked: Iterable[tuple[str, Sequence[After]]]) -> Iterator[tuple[str, str]]:
-    """Yield the blocked runs that can no longer run once others are cancelled, each with the run that refuses it.
+    """Yield the blocked runs that can never start once others are cancelled, each with the run that refuses it.
 
-    `blocked` are ids, each with the runs that it comes after. A run is yielded after the one that refuses it, so a
-    store can cancel them all in this order.
+    `blocked` are ids, each with its predecessors. Each run follows the one that refuses it, so a store can cancel them
+    all in this order.
     """
     after: dict[str, list[tuple[str, int]]] = {}
     for run_id, edges in blocked:
@@ -57,7 +57,7 @@ def doomed(cancelled: Iterable[str], blocked: Iterable[tuple[str, Sequence[After
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Return runs so that each comes after those of them that it has to come after."""
+    """Return runs in an order in which each follows its predecessors."""
     known = {run.id: run for run in runs}
     before = {run.id: [edge.id for edge in run.after if edge.id in known] for run in known.values()}
     return [known[run_id] for run_id in TopologicalSorter(before).static_order()]

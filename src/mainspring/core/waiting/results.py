@@ -1,4 +1,4 @@
-"""Turn a finished run into its result or an error, for those who wait for it. Pure."""
+"""Turn a finished run into its result or an error, for the caller that waits for it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainspring.errors import RunCancelled, RunFailed, UnverifiedOutcome
 __all__ = ["outcome_of", "result_of"]
 
 TRACEBACK_CHARS_PASSED: Final = 2000
-"""An error that is passed on as a value keeps the last characters of its traceback."""
+"""Characters of its traceback, the last ones, that an error keeps when it is passed on as a value."""
 
 
 def result_of(run: Run) -> Any:
@@ -28,7 +28,7 @@ def result_of(run: Run) -> Any:
 
 
 def outcome_of(run: Run) -> Any:
-    """Return the result of a finished run, or the error that it ended with; raise only UnverifiedOutcome."""
+    """Return the result of a finished run, or the error that ended it; raise only UnverifiedOutcome."""
     try:
         return result_of(run)
     except RunCancelled as error:

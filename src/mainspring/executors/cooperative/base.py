@@ -42,7 +42,7 @@ class Timer(Protocol):
     """A call that the loop will make later."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Prevent the call."""
 
 
 class StartedEntry:
@@ -60,7 +60,7 @@ class StartedEntry:
 
 
 class Cooperative(ABC):
-    """The runs of an executor on a loop, its own or another's, at most `limit` at once.
+    """The runs of an executor on a loop, at most `limit` at once; the loop may belong to the executor or to others.
 
     Any thread may call the public methods and `_wait`, `_give_back`, `_abandon`, `_call`; the loop calls the others.
     """
@@ -85,7 +85,7 @@ class Cooperative(ABC):
 
     @abstractmethod
     def _call(self, func: Callable[..., Any], *args: Any) -> bool:
-        """Make the loop call a function; return False if there is no loop any more."""
+        """Make the loop call a function; return False if the loop has ended."""
 
     @abstractmethod
     def _later(self, seconds: float, func: Callable[..., Any], *args: Any) -> Timer:
@@ -101,7 +101,7 @@ class Cooperative(ABC):
 
     @abstractmethod
     def _turns(self) -> bool:
-        """Return True if the loop turns, so that started runs can end."""
+        """Return True if the loop is running, so that started runs can end."""
 
     def put(self, items: Iterable[Item]) -> None:
         """Let the loop start these runs as soon as it can."""
@@ -134,12 +134,12 @@ class Cooperative(ABC):
             self._abandon()
 
     def halt_all(self) -> None:
-        """Stop all tasks; their runs fail with the exception that this raises in them."""
+        """Raise an exception in all tasks, with which their runs fail."""
         for entry in list(self._started):
             self._call(self._halt, entry)
 
     def join(self) -> None:
-        """Wait until all runs have ended; fail those whose loop no longer turns, since they never will."""
+        """Wait until all runs have ended; fail those whose loop no longer runs, since they can never end."""
         while not self._wait(_JOIN_STEP_SECONDS):
             if not self._turns():
                 self._abandon()
@@ -172,7 +172,7 @@ class Cooperative(ABC):
                 entry.timer = self._later(run.policy.timeout, self._stop, entry, StopReason.TIMEOUT)
             if self._board is not None:
                 self._board.enter(run.id, run.policy.timeout)
-            CURRENT.set((run, item[1]))  # the task that is started copies this context
+            CURRENT.set((run, item[1]))  # the new task copies this context
             entry.task = self._start(entry)
 
     def _end(self, entry: StartedEntry, value: Any, error: BaseException | None) -> None:
@@ -210,7 +210,7 @@ class Cooperative(ABC):
             self.on_empty()
 
     def _stop(self, entry: StartedEntry, stop: StopReason) -> None:
-        """Stop a run; if it goes on after the grace, count its slot as lost and give it up."""
+        """Stop a run; if it goes on after the grace, count its slot as lost and give the run up."""
         if entry in self._started and entry.stop is None:
             entry.stop = stop
             if entry.timer is not None:

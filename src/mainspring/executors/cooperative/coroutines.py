@@ -31,7 +31,7 @@ def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) ->
         outcome: Outcome = []
         runner.run(_alone(slot, coroutine, outcome), context=context)
     except BaseException:
-        # An interrupt or a child task's SystemExit hit the loop itself, so it may be in any state.
+        # An interrupt, or the SystemExit of a child task, hit the loop itself, which may be in any state.
         coroutine.close()
         slot.close()
         raise
@@ -39,9 +39,9 @@ def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) ->
 
 
 def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in this thread, on a loop of its own.
+    """Run a coroutine to its end in this thread, on a new loop.
 
-    Its exception is carried past asyncio, whose loop would never stop if `isinstance` fails on it.
+    Its exception bypasses asyncio: a loop would never stop if `isinstance` failed on the exception.
     """
     outcome: Outcome = []
     home = os.getpid()
@@ -71,7 +71,7 @@ def _result(outcome: Outcome) -> Any:
 async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
     """Await the coroutine, then cancel the tasks it left behind, so that no part of a run goes on in the next one.
 
-    The outcome is not returned: asyncio makes the repr of a task's result, which a value or an error may not survive.
+    The outcome goes into a list: asyncio would make the repr of a returned one, and the repr of a value may fail.
     """
     slot.task = me = asyncio.current_task()
     value = error = None

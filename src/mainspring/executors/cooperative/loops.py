@@ -45,9 +45,9 @@ class LoopRuns(Cooperative):
 
     def _halt(self, entry: StartedEntry) -> None:
         unborn = inspect.getcoroutinestate(entry.task.get_coro()) == inspect.CORO_CREATED
-        # In an empty context: the current one may belong to another run, which set a timer in it.
+        # Use an empty context: the current one may belong to another run, which has set a timer.
         Context().run(entry.task.cancel)
-        if unborn:  # it will never take its first step, so it cannot report itself
+        if unborn:  # a task that never takes its first step cannot report itself
             self._end(entry, None, asyncio.CancelledError())
 
     def _turns(self) -> bool:

@@ -1,7 +1,7 @@
-"""An event loop of our own, which goes on or is replaced whatever a run does to it.
+"""An event loop in our own thread, which survives or is replaced whatever a run does to it.
 
-Many runs share the loop, and any of them may call `loop.stop()`, cancel all tasks or let a child task exit. That must
-neither end the loop nor disturb the other runs.
+Many runs share the loop, and any of them may call `loop.stop()`, cancel all tasks or let a child task exit. None of
+this may end the loop or disturb the other runs.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class OwnLoopRuns(LoopRuns):
         return RunTask(self, coro, loop=loop, **options)
 
     def _turns(self) -> bool:
-        return self.thread.is_alive()  # a run may just have stopped the loop, which turns again in a moment
+        return self.thread.is_alive()  # a run may just have stopped the loop, which will restart
 
     def _abandon(self) -> None:
         if not self.thread.is_alive():  # else a new loop is about to start and takes the waiting runs
             super()._abandon()
 
     def _replaced(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go on with a new loop, and end the runs of the old one."""
+        """Switch to a new loop, and end the runs of the old one."""
         self.loop = loop
         for entry in list(self._started):
             self._end(entry, None, _LoopGone("the event loop ended before the run did: somebody has closed it"))
@@ -73,7 +73,7 @@ class OwnLoopRuns(LoopRuns):
 
     def _message(self, entry: StartedEntry, value: Any, error: BaseException | None) -> Report:
         run = entry.item[0]
-        # Not isinstance, which may fail on the exception of a run.
+        # Do not use isinstance, which may fail on the exception of a run.
         if type(error) is _LoopGone and entry.stop is None and not run.interruptions:
             # Most of these runs are innocent, but the one that closed the loop may do so again: repeat them only once.
             return Report(run, Result.INTERRUPTED, started_at=entry.at, finished_at=self._now())
@@ -90,7 +90,7 @@ class RunTask(asyncio.Task[Any]):
         self._runs, self._run = runs, None if made_by is None else made_by[0]
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the task, unless it belongs to another run than the caller."""
+        """Cancel the task, unless it belongs to a run other than the caller's."""
         caller, run = CURRENT.get(), self._run
         if caller is None or run is None or caller[0] is run or not self._runs.is_executed(run):
             return super().cancel(msg)
@@ -103,12 +103,12 @@ class _LoopGone(RuntimeError):
 
 
 def _refuse_to_close() -> None:
-    """Replace `loop.close()`: a loop that another thread closes while it turns would wait for ever."""
+    """Replace `loop.close()`: a loop that another thread closes while it is running would wait for ever."""
     raise RuntimeError("this event loop belongs to mainspring and other runs use it; it cannot be closed")
 
 
 class _LoopThread:
-    """A daemon thread in which a loop turns until `end` is called on it."""
+    """A daemon thread that runs a loop until the loop calls `end`."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _LoopThread:
         runner.close()
 
     def _turn(self) -> None:
-        """Keep the loop turning until it should end, or can turn no more."""
+        """Keep the loop running until it should end, or is broken."""
         while not self._ending:
             try:
                 self.loop.run_forever()

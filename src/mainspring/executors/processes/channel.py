@@ -1,4 +1,4 @@
-"""Messages between a process pool and its children. Each names the run that it is about."""
+"""Messages between a process pool and its children. Each message names its run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READY: Final = "ready"  # the child takes calls
 UNREADY: Final = "unready"  # the child ends because its initializer raised this error
 CALL: Final = "call"  # to the child: execute this
 WORDS: Final = "words"  # progress, data and log lines of the run
-ANSWER: Final = "answer"  # what the run returned or raised
+ANSWER: Final = "answer"  # the run's result or exception
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -72,7 +72,7 @@ class ChildChannel:
 
     def send(self, kind: str, body: bytes = b"", about: Message | None = None) -> None:
         """Send a message about a call; drop it if that call has been answered or the parent is gone."""
-        # Check before the lock: in a forked process a thread that is not there may hold it for ever.
+        # Check before taking the lock: in a forked process, a thread that no longer exists may hold it for ever.
         if os.getpid() != self.home:
             return
         with self._lock, suppress(OSError):
@@ -81,12 +81,12 @@ class ChildChannel:
             if kind == ANSWER:
                 self._call = None
             run_id, attempt = ("", 0) if about is None else (about.run_id, about.attempt)
-            # A large message is written in several steps, so no other thread may write in between.
+            # Hold the lock: a large message takes several writes, and no other thread may write in between.
             self._pipe.send_bytes(encode(Message(kind, run_id, attempt, body)))
 
 
 class ChildNotesSink:
-    """Sends the progress, data and log lines of a run in a child process to the parent."""
+    """A sink that sends the progress, data and log lines of a run in a child process to the parent."""
 
     def __init__(self, channel: ChildChannel, call: Message, run: Run) -> None:
         self._channel, self._call, self._live = channel, call, RunNotes(run)

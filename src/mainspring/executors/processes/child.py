@@ -1,4 +1,4 @@
-"""A child process of the pool: it reads a call, executes it and answers, until the pipe is closed."""
+"""A child process of the pool reads calls, executes them and sends the answers, until the pipe is closed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 def serve(
     pipe: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...], strangers: Iterable[Connection]
 ) -> None:
-    """Answer calls until the pipe is closed; close the `strangers`, pipe ends of others that a fork copied."""
+    """Answer calls until the pipe is closed; close the `strangers`, other children's pipe ends that a fork copied."""
     for end in strangers:
         end.close()
     _live_apart()
@@ -56,11 +56,11 @@ def _answer(call: Message, channel: ChildChannel) -> bytes:
         CURRENT.set((run, ChildNotesSink(channel, call, run)))
         if type(func) is str:
             func = ref_to_obj(func)
-        if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
+        if hasattr(func, "__mainspring_execute__"):  # a task with middleware
             func = func.__mainspring_execute__()
         value = func(*args, **kwargs)
         if inspect.iscoroutine(value):
-            from mainspring.executors.cooperative.coroutines import run_alone  # asyncio costs 40 ms, and few need it
+            from mainspring.executors.cooperative.coroutines import run_alone  # asyncio takes 40 ms, and few need it
 
             value = run_alone(value)
         leave_if_forked(channel.home)
@@ -82,7 +82,7 @@ def _live_apart() -> None:
     """Leave the parent's signals to the parent, and lead a process group that can be killed as a whole."""
     if hasattr(os, "setsid") and os.getpgrp() != os.getpid():
         os.setsid()
-    # A handler that does nothing: programs that a task starts would inherit an ignored signal.
+    # Set an empty handler: programs that a task starts would inherit an ignored signal.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -92,7 +92,7 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        # Sent when the *thread* that started us ends; that thread manages us and does not end before we do.
+        # The signal comes when the *thread* that started us ends; that thread manages us and ends after us.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         return
     parent = parent_process()

@@ -1,4 +1,4 @@
-"""A child process seen from its parent: start it, wait for it, kill it with all it started, reap it."""
+"""The parent's side of a child process: start it, wait for it, kill it with all it started, reap it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Child:
                     return decode(self.pipe.recv_bytes())
                 except (EOFError, OSError) as error:
                     raise ChildGone from error
-                except msgspec.DecodeError as error:  # the task wrote into our pipe
+                except msgspec.DecodeError as error:  # the task has written into our pipe
                     self.kill()
                     raise ChildGone from error
             if ended:
@@ -107,7 +107,7 @@ class Child:
 
     def dismiss(self) -> int | None:
         """Wait for the child to end, kill it if that takes too long, and return its exit code."""
-        self.pipe.close()  # a living child ends when it sees this
+        self.pipe.close()  # a living child then ends
         if self._reaped:
             return self._code
         wait([self._end], _LEAVE_SECONDS)
@@ -122,7 +122,7 @@ class Child:
         return self._code
 
     def _exitcode(self) -> int | None:
-        # A thread that starts a process reaps all ended ones, and may have the code but not have stored it yet.
+        # Another thread that starts a process reaps all ended ones, and may not have stored the exit code yet.
         for _ in range(100):
             code: int | None = self._process.exitcode
             if code is not None:
@@ -135,7 +135,7 @@ class Child:
         if self._poller is None:
             ready = wait([self.pipe, self._end], timeout)
             return self.pipe in ready, self._end in ready
-        # Rounded up: a time-out must not pass early and spin.
+        # Round up: a time-out that ends early would make the caller spin.
         ready_fds = {fd for fd, _ in self._poller.poll(int(timeout * 1000) + (timeout > 0))}
         return self.pipe.fileno() in ready_fds, self._end in ready_fds
 
@@ -163,7 +163,7 @@ def _kill(pid: int, process: Any) -> None:
         process.kill()
         return
     try:
-        # It soon leads a group of its own; until then, killing its group would kill ours.
+        # The child becomes the leader of a new group; until then, killing its group would kill ours.
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
         else:

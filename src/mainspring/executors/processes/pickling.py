@@ -1,4 +1,4 @@
-"""Calls, values and exceptions between a process pool and its children, and errors that name what cannot be sent."""
+"""Pickle calls, values and exceptions for a process pool and its children; errors name the part that cannot be sent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dump_call(run: Run) -> bytes:
 
 
 def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
-    """Turn the bytes of a call back: function, arguments, and the run without them."""
+    """Restore a call from bytes: its function, its arguments, and the run without them."""
     call: tuple[Any, tuple[Any, ...], dict[str, Any], Run] = pickle.loads(data)
     return call
 
@@ -65,7 +65,7 @@ def dump_words(live: RunNotes, lines: list[str]) -> bytes:
 
 
 def take_words(data: bytes, live: RunNotes) -> None:
-    """Add what a child has sent to the notes of its run."""
+    """Add the progress, data and log lines from a child to the notes of its run."""
     progress, document, lines = pickle.loads(data)
     live.progress = live.progress if progress is None else progress
     live.data = live.data if document is None else document
@@ -88,7 +88,7 @@ def dump_failure(error: BaseException, attempt: int) -> bytes:
 
 
 def load_reply(data: bytes, pid: int) -> Reply:
-    """Turn the bytes of a child back; if they cannot be restored here, the run fails."""
+    """Restore the reply of a child from bytes; if this process cannot restore it, return an error for the run."""
     try:
         returned, first, *rest = pickle.loads(data)
     except BaseException as error:
@@ -122,7 +122,7 @@ def _cannot_cross(name: str, part: Any, where: str, reason: BaseException) -> pi
 
 
 # Python pickles an exception as a call of its class with `args`. That fails or doubles the text if `__init__` formats
-# a message or takes other arguments. So we compare the copy, and if it differs we make it again without `__init__`.
+# a message or takes other arguments. So compare the copy; if it differs, rebuild the exception without `__init__`.
 
 
 def _dump_exception(error: BaseException) -> bytes | None:

@@ -41,7 +41,7 @@ _OPTIONS = ("mp_context", "initializer", "initargs", "max_tasks_per_child")
 
 
 class ProcessPoolExecutor(PartsExecutor):
-    """Executes each run in one of up to `max_workers` child processes.
+    """An executor that executes each run in one of up to `max_workers` child processes.
 
     If a child dies, its run fails with WorkerDied and another child takes its place. A time-out or a cancellation kills
     the child and every process it has started. Children end with this process, however it ends.
@@ -60,7 +60,7 @@ class ProcessPoolExecutor(PartsExecutor):
         self._parts = (self._keepers,)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` kill the children, whose runs fail with WorkerDied."""
+        """Stop; without `wait`, kill the children, whose runs fail with WorkerDied."""
         if self._keepers is not None:
             self._keepers.close()
             self._keepers.kill(executing=not wait)
@@ -121,14 +121,14 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
         return False
 
     def kill(self, executing: bool) -> None:
-        """Kill the children: all, or only those that execute nothing."""
+        """Kill all children, or only the idle ones."""
         for keeper in list(self.members):
             with keeper.lock:
                 if keeper.child is not None and (executing or keeper.item is None):
                     keeper.child.kill()
 
     def end_at_exit(self) -> None:
-        # After a fork of this process the children are not ours to kill.
+        # A fork of this process must not kill the children of its parent.
         if self._pid == os.getpid():
             with STARTING:
                 self.closed, self.hiring = True, False
@@ -216,7 +216,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
             if message is None:
                 return None
             if not message.is_about(run):
-                continue  # a thread that an earlier run left behind
+                continue  # it comes from a thread that an earlier run left behind
             if message.kind == ANSWER:
                 return message.body
             teller: Any = report
@@ -264,7 +264,7 @@ _all_keepers: weakref.WeakSet[_ChildKeepers] = weakref.WeakSet()
 
 def _end_children_at_exit(keepers: _ChildKeepers) -> None:
     if not _all_keepers:
-        # Not at import: this must run before multiprocessing's own handler, which waits for children.
+        # Register now, not at import: this must run before multiprocessing's own handler, which waits for children.
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
     _all_keepers.add(keepers)

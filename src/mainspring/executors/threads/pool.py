@@ -22,7 +22,7 @@ _OPTIONS = ("thread_name_prefix", "initializer", "initargs")
 
 
 class ThreadPoolExecutor(PartsExecutor):
-    """Executes runs in up to `max_workers` daemon threads of its own.
+    """An executor that executes runs in up to `max_workers` daemon threads.
 
     A time-out raises RunTimeout in the thread of the run. A run that goes on for another `timeout_grace` seconds (it
     sits in C code, or swallows the exception) costs the pool a slot: see `stuck`.
@@ -47,7 +47,7 @@ class ThreadPoolExecutor(PartsExecutor):
         self._parts = (self._threads,)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; runs that have started go on to their end and are reported then."""
+        """Stop; started runs go on, and are reported when they end."""
         if self._threads is not None:
             self._threads.close()
             if wait:
@@ -74,7 +74,7 @@ class ThreadPoolExecutor(PartsExecutor):
 
     @property
     def usable_slots(self) -> int:
-        """Slots that are not lost: the node asks before every claim and fire."""
+        """The number of slots that are not lost, which the node reads before every claim and fire."""
         return self.slots if self._threads is None else max(0, self.slots - self._threads.slots.stuck)
 
 
@@ -103,7 +103,7 @@ class _PoolThreads(WorkerThreads[WorkerThread]):
             try:
                 item = items.popleft()
             except IndexError:
-                item = None  # keep nothing alive while asleep
+                item = None  # do not keep the run alive while this thread sleeps
                 self.park(member)
                 continue
             if items and (idle or self.hiring):

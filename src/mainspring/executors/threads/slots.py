@@ -51,7 +51,7 @@ __all__ = ["Slot", "Slots", "ThreadCancelled"]
 _RETURNED: Final = Result.RETURNED
 _NEVER: Final = math.inf
 _PLAIN_TYPES: Final = frozenset((type(None), bool, int, float, str, bytes, list, tuple, dict))
-"""Types of which no value is a coroutine; to ask an abstract class takes as long as a tenth of a run."""
+"""Types whose values are never coroutines: checking an abstract class takes a tenth of the time of a run."""
 _SETTLE_POLL_SECONDS: Final = 0.01
 
 
@@ -101,7 +101,7 @@ class Slot:
 
     def __init__(self, gone: threading.Event) -> None:
         self.gone = gone
-        """Set while no one needs to wait for this slot: its thread has left it, or is stuck in it."""
+        """Set while nobody needs to wait for this slot, because its thread has left it or is stuck in it."""
         self.item: Item | None = None
         self.started = 0
         """When the run in the slot started."""
@@ -122,12 +122,12 @@ class Slot:
         if task is None:
             _raise_in(self.thread.ident, kind)
         else:
-            with suppress(RuntimeError):  # the loop has been closed: it is over
+            with suppress(RuntimeError):  # the loop is closed, so the run is over
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
         """Run a coroutine to its end in this thread."""
-        from mainspring.executors.cooperative.coroutines import finish  # asyncio costs 40 ms, and few need it here
+        from mainspring.executors.cooperative.coroutines import finish  # asyncio takes 40 ms, and few need it here
 
         return finish(self, coroutine, context)
 
@@ -139,7 +139,7 @@ class Slot:
 
 
 class Slots:
-    """The slots of an executor: executes runs in them, watches their deadlines, counts the lost ones."""
+    """The slots of an executor. This class executes runs in them, watches their deadlines and counts the lost ones."""
 
     def __init__(self, executor: BaseExecutor, grace: float) -> None:
         self.now: Callable[[], int] = executor.now
@@ -164,7 +164,7 @@ class Slots:
         return slot
 
     def drop(self, slot: Slot) -> None:
-        """Remove a slot whose thread is done with it."""
+        """Remove a slot that its thread no longer uses."""
         try:
             slot.close()
         finally:
@@ -174,8 +174,8 @@ class Slots:
                 self._wake.set()
 
     def execute(self, slot: Slot, item: Item) -> None:
-        """Execute a run in its slot and report it; no exception of the run gets out."""
-        # One long function: it is called for every run, and each further call would cost a tenth of it.
+        """Execute a run in its slot and report it; no exception of the run escapes."""
+        # Keep this in one long function: it is called for every run, and each further call would add a tenth.
         run, report, _, may_start = item
         refusal = may_start(run)
         if refusal is not None:
@@ -186,7 +186,7 @@ class Slots:
         if board is not None:
             board.enter(run.id, timeout)
         if timeout is not None:
-            # Before the run can be interrupted: an exception inside here would leave the watchdog's lock held.
+            # Do this before the run can be interrupted: an exception in here would leave the watchdog's lock held.
             self._arm(slot, item, timeout)
         # The outer `try` is for an exception that arrives when the run has just ended.
         try:
@@ -275,7 +275,7 @@ class Slots:
         while not interrupt.settled:
             time.sleep(0)
         # An exception raised in this thread arrives with the next call, which is this one. (Python could withdraw it,
-        # but until 3.12 it then goes on looking for it before every instruction, for ever.)
+        # but until 3.12 it would then check for it before every instruction, for ever.)
         time.sleep(0)
         slot.shelter.withdraw(interrupt)
         slot.interrupt = slot.deadline = None
@@ -305,7 +305,7 @@ class Slots:
             try:
                 interrupt.hit = slot.item is item
                 if interrupt.hit:
-                    slot.deadline = (time.monotonic(), item)  # the watchdog looks whether it ends
+                    slot.deadline = (time.monotonic(), item)  # the watchdog checks whether it ends
                 if interrupt.hit and slot.shelter.inside and slot.task is None:
                     interrupt.left = _KINDS[stop]
                 elif interrupt.hit:
@@ -317,8 +317,8 @@ class Slots:
                 interrupt.settled = True
             return interrupt.hit
 
-    # The watchdog sleeps until the first deadline. While it looks at the slots, `_wake_at` is `never`, so a deadline
-    # set meanwhile wakes it. So it overlooks none, and a deadline that is not the first wakes nobody.
+    # The watchdog sleeps until the first deadline. While it checks the slots, `_wake_at` is `never`, so any new
+    # deadline wakes it. So it misses no deadline, and a deadline that is not the first does not wake it.
 
     def _arm(self, slot: Slot, item: Item, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -360,7 +360,7 @@ class Slots:
         if interrupt is None or interrupt.item is not item:
             return _NEVER
         if interrupt.again is None or (interrupt.again <= now and interrupt.left is not None):
-            # The thread raises it when it leaves the store, and a store does not wait for its server for long.
+            # The thread raises the exception when it leaves the store, which does not wait for its server for long.
             interrupt.again = time.monotonic() + self._grace
         elif interrupt.again <= now:
             interrupt.again = _NEVER
@@ -368,7 +368,7 @@ class Slots:
         return interrupt.again
 
     def _lose(self, slot: Slot, interrupt: RunInterrupt) -> None:
-        """Count a slot as lost, announce it, and report its run if nothing will start that again."""
+        """Count a slot as lost, announce that, and report its run if nothing will start the run again."""
         with self._lock:
             if slot.item is not interrupt.item:
                 return
@@ -394,6 +394,6 @@ def _stack_of(thread: threading.Thread) -> str:
 
 def _raise_in(thread_id: int | None, kind: type[BaseException]) -> None:
     """Raise `kind` in a thread when it next executes Python code."""
-    import ctypes  # only here, and only once something has to be stopped
+    import ctypes  # imported only once a run has to be stopped
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id or 0), ctypes.py_object(kind))

@@ -22,7 +22,7 @@ class WorkerThread:
         self.bell = threading.Lock()
         self.bell.acquire()
         self.gone = threading.Event()
-        """Set when nobody needs to wait for this thread any more."""
+        """Set once nobody needs to wait for this thread."""
         self.thread: threading.Thread | None = None
 
 
@@ -43,7 +43,7 @@ class WorkerThreads(ABC, Generic[M]):
         self.members: list[M] = []
         self.closed = False
         self.hiring = True
-        """Whether there are fewer threads than there may be."""
+        """Whether there are fewer threads than `size`."""
         self._size, self._name, self._logger = size, name, logger
         self._lock = threading.Lock()
 
@@ -92,7 +92,7 @@ class WorkerThreads(ABC, Generic[M]):
                 self._hire()
 
     def park(self, member: M) -> None:
-        """Sleep until there may be something to do."""
+        """Sleep until there may be a run to take."""
         self.idle.append(member)
         if self.items or self.closed:
             try:
@@ -142,7 +142,7 @@ class WorkerThreads(ABC, Generic[M]):
             try:
                 member.thread.start()
             except RuntimeError:
-                # No more threads can be had. The ones we have take the waiting runs, or the node withdraws them.
+                # The system has no more threads. The ones we have take the waiting runs, or the node withdraws them.
                 self.members.remove(member)
                 self.hiring = True
                 self._logger.exception("cannot start thread %s of %s", name, self._size)
@@ -169,7 +169,7 @@ def take_one(items: deque[Item]) -> Item | None:
 def take_back(items: deque[Item], older_than: int | None) -> list[Run]:
     """Take the runs that were added before the instant `older_than`, or all."""
     taken: list[Run] = []
-    if not items:  # as almost always when the node asks, after every claim
+    if not items:  # the usual case: the node calls this after every claim
         return taken
     while (item := take_one(items)) is not None:
         if older_than is not None and item[2] >= older_than:

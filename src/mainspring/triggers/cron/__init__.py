@@ -22,11 +22,11 @@ __all__ = ["CronField", "CronFieldError", "CronTrigger"]
 
 
 class CronTrigger(BoundedTrigger):
-    """Fire whenever the local time matches every field, between `start_date` and `end_date`, both included.
+    """A trigger that fires whenever the local time matches every field, from `start_date` to `end_date` inclusive.
 
-    Fields less significant than the last one given take their lowest value, the others match always. Weekday numbers
-    begin at Monday = 0 (`from_crontab` numbers them as crontab does). With `either_day`, a day matches if `day` or
-    `day_of_week` does, when both are restricted.
+    If you leave out a field, it matches always; if it is less significant than all given fields, it takes its lowest
+    value instead. Weekday numbers begin at Monday = 0 (`from_crontab` numbers them as crontab does). With `either_day`,
+    and both `day` and `day_of_week` restricted, a day needs to match only one of them.
     """
 
     __slots__ = ("_schedule",)
@@ -60,7 +60,7 @@ class CronTrigger(BoundedTrigger):
 
     @classmethod
     def from_crontab(cls, expr: str, timezone: tzinfo | str | None = None) -> Self:
-        """Make a trigger of a crontab(5) time: five fields, or a word such as `@daily`; 0 and 7 are Sunday."""
+        """Make a trigger from a crontab(5) time: five fields, or a word such as `@daily`; 0 and 7 are Sunday."""
         fields, either_day = crontab_fields(expr)
         options: dict[str, Any] = {**fields, "timezone": timezone}
         if either_day:
@@ -83,9 +83,9 @@ class CronTrigger(BoundedTrigger):
         return not self._schedule.calendar.years()
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        """Return the fire time after the previous one, or the first one for now, in the trigger's time zone.
+        """Return the fire time after the previous one, or the first one as of `now`, in the trigger's time zone.
 
-        If `now` is before the previous fire time, as when a clock was set back, the search begins at `now`.
+        If `now` is before the previous fire time, because a clock was set back, the search begins at `now`.
         """
         zone = self._zone
         if previous_fire_time is None:

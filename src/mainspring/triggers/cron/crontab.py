@@ -1,4 +1,4 @@
-"""Lines of crontab(5), as the fields of a cron trigger."""
+"""Translate lines of crontab(5) into the fields of a cron trigger."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SHORT: Final = {
 def crontab_fields(line: str) -> tuple[dict[str, str], bool]:
     """Read the time of a crontab line: the trigger's fields, and whether either of its two day fields is enough.
 
-    Weekdays come out by name, since their numbers mean other days in a cron trigger. As crontab(5) has it, a day
-    matches if the day of the month *or* the weekday does, when both are restricted (do not start with `*`).
+    The result has weekdays by name, since their numbers mean other days in a cron trigger. As in crontab(5), if both
+    the day of the month and the weekday are restricted (do not start with `*`), a day needs to match only one of them.
     """
     words = line.split()
     if len(words) == 1 and words[0].startswith("@"):

@@ -1,4 +1,4 @@
-"""The fields of a cron expression: text in, bit masks out, and errors that show the place."""
+"""Parse the fields of a cron expression into bit masks; errors show the place of the mistake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CRONTAB_WEEKDAYS: Final = {name: (number + 1) % 7 for number, name in enumerate
 
 
 class CronFieldError(ValueError):
-    """A cron expression makes no sense: in `field`, at `text[start:end]`, for this `reason`."""
+    """A cron expression is wrong in `field`, at `text[start:end]`, for this `reason`."""
 
     def __init__(self, field: str, reason: str, text: str, start: int, end: int, crontab: bool = False) -> None:
         super().__init__(field, reason, text, start, end, crontab)
@@ -45,7 +45,7 @@ class CronFieldError(ValueError):
 
 
 class CronField(NamedTuple):
-    """One field: its text in normal form, the values it allows as bits, and for `day` what depends on the month."""
+    """One field: its normalized text, its allowed values as bits, and for `day` the parts that depend on the month."""
 
     name: str
     text: str
@@ -62,7 +62,7 @@ class CronField(NamedTuple):
 
 
 def parse_field(name: str, text: str, is_default: bool = False, crontab: bool = False) -> CronField:
-    """Read one field; with `crontab`, weekdays are numbered as crontab(5) does (0 and 7 are Sunday)."""
+    """Parse one field; with `crontab`, number weekdays as crontab(5) does (0 and 7 are Sunday)."""
     mask, last_day = 0, False
     positions: list[tuple[int, int]] = []
     texts: list[str] = []
@@ -82,7 +82,7 @@ def parse_field(name: str, text: str, is_default: bool = False, crontab: bool = 
 
 
 class _FieldItem:
-    """One element of a field's comma-separated list, and where it stands."""
+    """One element of a field's comma-separated list, and its position in the text."""
 
     __slots__ = ("crontab", "item", "name", "start", "text")
 
@@ -99,14 +99,14 @@ class _FieldItem:
         if step > max(1, last - first):
             raise self.error(f"the step {step} is longer than the range {span!r}", len(span) + 1, len(self.item))
         bits = _progression(first, last, step)
-        if last > high:  # went round: fri-mon, nov-feb
+        if last > high:  # the range wraps around: fri-mon, nov-feb
             bits = (bits | bits >> high - low + 1) & _progression(low, high, 1)
         if sunday_first:
             bits = bits >> 1 | (bits & 1) << 6
         return bits
 
     def span(self, span: str, top: int, stepped: bool) -> tuple[int, int]:
-        """Read the ends of a range; one that goes round ends above the field's highest value."""
+        """Read the ends of a range; a range that wraps around ends above the field's highest value."""
         low, high = LIMITS[self.name]
         if span == "*":
             return low, high
@@ -137,7 +137,7 @@ class _FieldItem:
         raise self.error(self.puzzled(word, tuple(names)), at, at + len(word))
 
     def step(self, word: str, at: int) -> int:
-        """Read what follows the slash."""
+        """Read the step after the slash."""
         if not (word.isascii() and word.isdecimal() and int(word) > 0):
             raise self.error(f"the step {word!r} is not a number above 0", at, at + len(word))
         return int(word)
@@ -151,7 +151,7 @@ class _FieldItem:
         return _POSITIONS[which], WEEKDAYS.index(weekday)
 
     def puzzled(self, word: str, names: tuple[str, ...]) -> str:
-        """Say that a word means nothing here, and what it may have meant."""
+        """Say that a word is not known here, and suggest a similar one."""
         if not word:
             return "a value is missing"
         if word == "?":
@@ -171,7 +171,7 @@ class _FieldItem:
 
 
 def _progression(first: int, last: int, step: int) -> int:
-    """Set the bits first, first + step, ... up to last: by doubling, since there are eight thousand years."""
+    """Set the bits first, first + step, ... up to last, by doubling: a field of years has eight thousand."""
     count = (last - first) // step + 1
     bits, done = 1, 1
     while done < count:

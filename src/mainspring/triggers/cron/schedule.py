@@ -1,8 +1,8 @@
-"""A compiled cron schedule: which wall clock seconds match, found and counted by arithmetic on bit masks.
+"""A compiled cron schedule: it finds and counts the matching wall clock seconds by arithmetic on bit masks.
 
-Days are candidates by month: one mask of up to 31 bits for each month of each kind of year. There are 21 kinds (the
-weekday of 1 January, the year's length, and for ISO weeks whether the year before was longer), so a schedule's whole
-calendar is small, filled in as it is needed, and shared by all triggers with the same date fields.
+The matching days are one mask of up to 31 bits for each month of each kind of year. There are 21 kinds: they differ in
+the weekday of 1 January, the year's length, and, for ISO weeks, whether the year before was longer. So the whole
+calendar of a schedule is small. It is filled in as needed, and all triggers with the same date fields share it.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Calendar:
         self._years: int | None = None
 
     def days(self, year: int) -> tuple[int, ...]:
-        """Return as bits, for each month 1..12 of a year, its matching days; and at 0, the months that have any."""
+        """Return the matching days of each month 1..12 of a year as bits; item 0 has the months with any such day."""
         if self._years_given is not _ALL_YEARS and not self._years_given >> (year - _FIRST_YEAR) & 1:
             return _NO_DAYS
         kind = _KIND[year % 400]
         return self._kinds.get(kind) or self._fill(kind)
 
     def later(self, year: int, month: int) -> int | None:
-        """Return the first matching day after a month, counted from 1970, or None."""
+        """Return the first matching day after a month, in days since 1970, or None."""
         days = self.days(year)
         ahead = days[0] >> month + 1
         if ahead:
@@ -74,7 +74,7 @@ class Calendar:
         return date(year, month, _lowest(days[month])).toordinal() - EPOCH_DAY
 
     def years(self) -> int:
-        """Return the years in which any day matches, as bits from 1970: 0 for 30 February."""
+        """Return the years in which any day matches, as bits from 1970; 0 for 30 February."""
         if self._years is None:
             alive = {kind for kind in set(_KIND) if (self._kinds.get(kind) or self._fill(kind))[0]}
             cycle = sum(1 << place for place in range(400) if _KIND[(_FIRST_YEAR + place) % 400] in alive)
@@ -93,7 +93,7 @@ class Calendar:
         return total
 
     def _before(self, day: date, including: int) -> int:
-        """Count the matching days of a year before one of them, or up to and `including` it."""
+        """Count the matching days of a year before a day, or up to and `including` it."""
         days = self.days(day.year)
         here = days[day.month] & ((1 << day.day + including) - 1)
         return sum(map(int.bit_count, days[1 : day.month])) + here.bit_count()
@@ -171,7 +171,7 @@ class CronSchedule:
         self.calendar = calendar
         self.either_day = either_day
         self._hours, self._minutes, self._seconds = (field.mask for field in fields[5:])
-        self._month = (0, 0, 0, 1970, 1)  # the month looked at last: its first day, the day after, its mask
+        self._month = (0, 0, 0, 1970, 1)  # the month of the last lookup: its first day, the day after it, its mask
         self.real_time = fields[5].text.startswith("*")
         self._first = (_lowest(self._hours) * 60 + _lowest(self._minutes)) * 60 + _lowest(self._seconds)
         self._per_day = self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
@@ -182,7 +182,7 @@ class CronSchedule:
         return tuple(None if field.is_default else field.text for field in self.fields)
 
     def next_wall(self, second: int) -> int | None:
-        """Return the first matching wall second at or after one, both counted from 1970, or None."""
+        """Return the first matching wall second at or after `second`, both counted from 1970, or None."""
         day, time = divmod(second, 86_400)
         first, end, days, year, month = self._month
         if not first <= day < end:
@@ -210,7 +210,7 @@ class CronSchedule:
         return first, end, self.calendar.days(year)[month] >> 1, year, month
 
     def _next_time(self, time: int) -> int:
-        """Return the first matching second of the day at or after one, or -1."""
+        """Return the first matching second of the day at or after `time`, or -1."""
         minute, second = divmod(time, 60)
         hour, minute = divmod(minute, 60)
         if self._hours >> hour & 1:
@@ -245,7 +245,7 @@ class CronSchedule:
         return self.calendar.days(today.year)[today.month] >> today.day & 1
 
     def _before(self, time: int) -> int:
-        """Count the matching seconds of a day before one of them."""
+        """Count the matching seconds of a day before `time`."""
         minute, second = divmod(time, 60)
         hour, minute = divmod(minute, 60)
         total = (self._hours & (1 << hour) - 1).bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
@@ -261,10 +261,10 @@ _calendar = lru_cache(maxsize=1024)(Calendar)
 
 @lru_cache(maxsize=4096)
 def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) -> CronSchedule:
-    """Compile the texts of the eight fields, None for one that was not given; equal texts share one schedule.
+    """Compile the texts of the eight fields, None for a field that is not given; equal texts share one schedule.
 
-    Fields less significant than the last one given take their lowest value, the others `*`. With `either_day`, `day` or
-    `day_of_week` is enough if both are restricted; one that begins with `*` is not.
+    A missing field becomes `*`, or its lowest value if it is less significant than all given fields. With `either_day`,
+    `day` or `day_of_week` is enough if both are restricted; a field that begins with `*` is not restricted.
     """
     last = max((place for place, text in enumerate(given) if text is not None), default=len(given))
     fields = []

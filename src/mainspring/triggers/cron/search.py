@@ -1,7 +1,8 @@
-"""From wall clock seconds to instants: the next fire of a schedule in a zone, and how many fires lie between two.
+"""Turn wall clock seconds into instants: find the next fire of a schedule in a zone, and count those between instants.
 
-A schedule whose hour starts with `*` runs in real time: every instant whose wall clock matches fires. Any other runs by
-the wall clock: each matching wall fires once, at the first instant at which the local clock shows it or a later time.
+A schedule whose hour starts with `*` runs in real time: it fires at every instant whose wall clock matches. Any other
+schedule runs by the wall clock: each matching wall time fires once, at the first instant at which the local clock shows
+that time or a later one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _next_in_real_time(schedule: CronSchedule, zone: Zone, instant: int) -> int 
         if wall is not None and wall * SECOND - offset < end:
             return wall * SECOND - offset
         if end < instant + 2 * DAY:
-            instant = end  # the clock may be set back there, and show earlier walls again
+            instant = end  # the clock may be set back there, and show earlier times again
         elif wall is None:
             return None
         else:
@@ -43,7 +44,7 @@ def _next_in_real_time(schedule: CronSchedule, zone: Zone, instant: int) -> int 
 
 
 def count_fires(schedule: CronSchedule, zone: Zone, after: int, until: int) -> int:
-    """Count the fires of `after < fire <= until`, in steps bounded by the changes of offset between them."""
+    """Count the fires of `after < fire <= until`, with one step for each change of offset between them."""
     total = 0
     begin = after + 1
     while begin <= until:
@@ -52,11 +53,11 @@ def count_fires(schedule: CronSchedule, zone: Zone, after: int, until: int) -> i
         if schedule.real_time:
             total += schedule.count(-(-(begin + offset) // SECOND), -(-(stop + offset) // SECOND))
         else:
-            low = begin - 1 + offset  # walls up to this one are done with
+            low = begin - 1 + offset  # walls up to this one are counted already
             if low < high:
                 low = high
             elif begin == start and high < start + offset:
-                # A gap ends here: whatever it swallowed fires once, together with the wall shown at its end.
+                # A gap ends here: all walls that it skipped fire once, together with the wall at its end.
                 total += schedule.count(high // SECOND + 1, (start + offset) // SECOND + 1) > 0
                 low = start + offset
             total += schedule.count(low // SECOND + 1, (stop - 1 + offset) // SECOND + 1)

@@ -1,4 +1,4 @@
-"""Cron expressions in plain English: `every weekday at 09:00`."""
+"""Describe cron expressions in plain English, such as `every weekday at 09:00`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POSITIONS: Final = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth
 _WEEKDAYS: Final = [0, 1, 2, 3, 4]
 _WEEKEND: Final = [5, 6]
 _MOST_TIMES: Final = 6
-"""List at most this many times of day one by one."""
+"""List at most this many times of day individually."""
 
 
 def describe_schedule(schedule: CronSchedule) -> str:
@@ -52,7 +52,7 @@ def _full(field: CronField) -> bool:
 
 
 def _times(hours: list[int], minutes: list[int], seconds: list[int]) -> str | None:
-    """List the times of day if there are few of them, and they do not follow a simple rhythm."""
+    """List the times of day if there are few of them and they follow no simple rhythm; else return None."""
     count = len(hours) * len(minutes) * len(seconds)
     if count > _MOST_TIMES or (count > 2 and _step(hours, 24) and len(minutes) == len(seconds) == 1):
         return None
@@ -64,7 +64,7 @@ def _time(hour: int, minute: int, second: int) -> str:
 
 
 def _step(values: list[int], size: int) -> int:
-    """Return the step of values that go evenly round a clock of this size; 0 if they do not."""
+    """Return the step of values that divide a clock of this size evenly; 0 if they do not."""
     if len(values) < 2:
         return 0
     step = values[1] - values[0]
@@ -73,7 +73,7 @@ def _step(values: list[int], size: int) -> int:
 
 
 def _rhythm(hours: list[int], minutes: list[int], seconds: list[int]) -> str:
-    """Say how often something happens that happens often."""
+    """Say how often a frequent schedule fires."""
     all_day = len(hours) == 24
     if len(seconds) > 1:
         text = _often(seconds, "second", "minute")
@@ -108,7 +108,7 @@ def _numbered(unit: str, values: list[int]) -> str:
 
 
 def _between(hours: list[int], minutes: list[int], seconds: list[int]) -> str:
-    """Say in which hours, by the first and the last time of each stretch of them."""
+    """Say in which hours a schedule fires, by the first and the last time of each stretch of hours."""
     stretches = _stretches(hours)
     return join(
         [

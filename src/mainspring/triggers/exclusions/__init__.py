@@ -1,4 +1,4 @@
-"""Times at which a job does not fire: dates, weekdays, times of day, and the events of an iCalendar file."""
+"""Exclusions: times at which a job does not fire (dates, weekdays, times of day, events of an iCalendar file)."""
 
 from mainspring.triggers.exclusions.files import read_exclusions
 from mainspring.triggers.exclusions.rules import Exclusions

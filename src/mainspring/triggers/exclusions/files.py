@@ -1,4 +1,4 @@
-"""Read exclusions, also from files: the only module of the triggers that opens one, when a job is declared."""
+"""Read exclusions, also from files. Only this module of the triggers opens files, when a job is declared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_FILE_BYTES: Final = 4 * 1024 * 1024
 
 
 def read_exclusions(given: Any) -> Exclusions:
-    """Read what to exclude: dates, spans, weekdays, windows, the path of an iCalendar file, or a list of them."""
+    """Read exclusions: dates, spans, weekdays, windows, the path of an iCalendar file, or a list of these."""
     return exclusions_of(given, _read_file)
 
 

@@ -1,8 +1,8 @@
-"""The events of an iCalendar text (RFC 5545) as exclusions.
+"""Read the events of an iCalendar text (RFC 5545) as exclusions.
 
-It reads VEVENTs: DTSTART, DTEND or DURATION, as dates or as times (UTC, floating, or with an IANA name as TZID); RRULE
-with FREQ=YEARLY and INTERVAL, COUNT, UNTIL, BYMONTH, BYMONTHDAY, BYDAY; EXDATE; STATUS. It refuses anything else that
-changes when an event takes place, so that no exclusion is silently wrong.
+This module reads VEVENTs: DTSTART, DTEND or DURATION, as dates or as times (UTC, floating, or with an IANA name as
+TZID); RRULE with FREQ=YEARLY and INTERVAL, COUNT, UNTIL, BYMONTH, BYMONTHDAY, BYDAY; EXDATE; STATUS. It refuses
+anything else that changes when an event takes place, so that no exclusion is silently wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainspring.triggers.zones import astimezone, day_number
 __all__ = ["events_of"]
 
 LAST_YEAR: Final = 2099
-"""Events that come again without end, on no fixed date, are kept up to this year."""
+"""The last year for events that recur without an end and on no fixed date."""
 _LONGEST_YEARLY: Final = timedelta(days=31)
 _REFUSED: Final = ("RDATE", "RECURRENCE-ID", "EXRULE")
 _RULE_PARTS: Final = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "BYMONTH", "BYMONTHDAY", "BYDAY", "WKST"}
@@ -38,7 +38,7 @@ Event = dict[str, list[_Property]]
 
 
 def events_of(text: str) -> Exclusions:
-    """Return the times of all events; raise ValueError for what is not supported."""
+    """Return the times of all events; raise ValueError for a feature that is not supported."""
     found: list[Exclusions] = []
     number = 0
     for number, event in enumerate(_events(text), 1):
@@ -73,14 +73,14 @@ def _events(text: str) -> Iterator[Event]:
         elif name == "END":
             if inside and inside.pop() == "VEVENT":
                 yield event
-        elif inside and inside[-1] == "VEVENT":  # not inside its alarm
+        elif inside and inside[-1] == "VEVENT":  # not inside an alarm of the event
             event.setdefault(name, []).append(prop)
     if inside:
         raise ValueError(f"it ends before END:{inside[-1]}")
 
 
 def _property(line: str) -> tuple[str, _Property]:
-    """Part `NAME;OPTION=value:text`; a quoted value of an option may hold any sign."""
+    """Split `NAME;OPTION=value:text`; a quoted value of an option may contain any character."""
     head, colon, value = line.partition(":")
     while colon and head.count('"') % 2:
         more, colon, value = value.partition(":")
@@ -185,7 +185,7 @@ def _duration(text: str) -> timedelta:
     return timedelta(days, seconds, 0, 0, minutes, hours, weeks)
 
 
-# -- events that come again ----------------------------------------------------------------------------------------
+# -- recurring events ----------------------------------------------------------------------------------------------
 
 
 def _rule(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Read what people write to exclude times: dates, weekdays, windows, spans, as Python values or as text."""
+"""Parse the exclusions that people write: dates, weekdays, windows and spans, as Python values or as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXAMPLES: Final = (
 
 
 def exclusions_of(given: Any, read_file: FileReader) -> Exclusions:
-    """Read what to exclude: one thing, or an iterable of them; `read_file` reads an iCalendar file."""
+    """Parse one exclusion, or an iterable of them; `read_file` reads an iCalendar file."""
     if isinstance(given, Exclusions):
         return given
     if given is None:
@@ -66,7 +66,7 @@ def _days(first: date, last: date) -> Stretch:
 
 
 def _from_pair(start: Any, end: Any) -> Exclusions | None:
-    """Read a span: two dates, both excluded; two moments; or two times of day."""
+    """Parse a span: two dates, both inclusive; two moments; or two times of day."""
     if isinstance(start, datetime) and isinstance(end, datetime):
         return _span(start, end)
     if isinstance(start, datetime) or isinstance(end, datetime):
@@ -93,7 +93,7 @@ def _seconds(at: time) -> int:
 
 
 def _windows(days: Iterable[int], start: int, end: int) -> list[Stretch]:
-    """Return a window of some weekdays; one that ends before it begins goes on into the next day."""
+    """Return a window on some weekdays; if its end is before its start, it continues into the next day."""
     if start == end:
         raise ValueError("exclude: a window that ends when it begins is none; for a whole day name the weekday")
     length = end - start if end > start else end + _DAY_SECONDS - start

@@ -1,7 +1,7 @@
 """Exclusions as a value: whether an instant is excluded, until when, and when the next exclusion begins.
 
-All but `spans` are times of the local clock: an instant is excluded if the clock then shows an excluded time. So an
-hour that is shown twice is excluded twice, and one that a change of the clock skips is not there to be excluded.
+All kinds but `spans` are times of the local clock: an instant is excluded if the clock then shows an excluded time. So
+an hour that the clock shows twice is excluded twice, and an hour that a change of the clock skips has no effect.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mainspring.triggers.zones import DAY, MAX_INSTANT, MIN_INSTANT, Zone, date_
 __all__ = ["MOST_EXCLUSIONS", "Exclusions", "Stretch", "wall_of"]
 
 MOST_EXCLUSIONS: Final = 10_000
-"""Dates, spans and windows that one job may exclude."""
+"""The most dates, spans and windows that one job may exclude."""
 WEEK_SECONDS: Final = 7 * 86_400
 _WEEK: Final = WEEK_SECONDS * SECOND
 _MONDAY: Final = 3 * DAY  # 1 January 1970 was a Thursday
 _MOST_STEPS: Final = 10_000
-"""Exclusions without a gap between them that one search passes over."""
+"""The most adjacent exclusions that one search skips."""
 _LEAP_CYCLE: Final = 9
-"""A 29 February comes within this many years."""
+"""Any stretch of this many years has a 29 February."""
 
 Stretch = tuple[int, int]
-"""The beginning and the end of a time; the end is not part of it."""
+"""The beginning and the exclusive end of a period."""
 
 
 class Exclusions:
@@ -65,7 +65,7 @@ class Exclusions:
 
     @classmethod
     def together(cls, found: Iterable[Exclusions]) -> Self:
-        """Return all that any of these exclude."""
+        """Return the union of several exclusions."""
         return cls(*map(chain.from_iterable, zip(*(each.parts() for each in found), strict=True)))
 
     def parts(self) -> tuple[Sequence[tuple[int, int]], ...]:
@@ -75,7 +75,7 @@ class Exclusions:
     # -- instants ----------------------------------------------------------------------------------------------
 
     def free_from(self, instant: int, zone: Zone) -> int | None:
-        """Return the first instant from this one on that is not excluded; None if none is found."""
+        """Return the first instant from this one on that is not excluded; None if the search finds none."""
         for _ in range(_MOST_STEPS):
             end = self._until(instant, zone)
             if end is None:
@@ -86,9 +86,9 @@ class Exclusions:
         return None
 
     def blocked_from(self, instant: int, zone: Zone) -> int:
-        """Return an instant after a free one up to which all is free: where an exclusion begins, or the offset changes.
+        """Return the end of the free time that begins at a free instant: the next exclusion, or a change of the offset.
 
-        The caller looks again from there.
+        After a change of the offset, time may still be free, so the caller checks again from there.
         """
         _, end, offset, _ = zone.segment(instant)
         wall = instant + offset
@@ -105,7 +105,7 @@ class Exclusions:
         return min(starts)
 
     def _until(self, instant: int, zone: Zone) -> int | None:
-        """Return when an exclusion ends that an instant is in, or the offset changes meanwhile."""
+        """Return when the exclusion around an instant ends, or when the offset changes before; None outside of any."""
         _, end, offset, _ = zone.segment(instant)
         wall_end = self.wall_until(instant + offset)
         span_end = _end_of(self.spans, instant)
@@ -115,7 +115,7 @@ class Exclusions:
         return max(by_wall, span_end)
 
     def wall_until(self, wall: int) -> int | None:
-        """Return the time of the local clock at which an exclusion ends that a time is in; None if it is in none."""
+        """Return the local time at which the exclusion around a local time ends; None outside of any."""
         found = _end_of(self._by_wall, wall) or wall
         if self._week:
             place = (wall + _MONDAY) % _WEEK
@@ -142,7 +142,7 @@ class Exclusions:
         return MAX_INSTANT // DAY
 
     def last_date(self) -> date | None:
-        """Return the last date of those that do not come again, if there are any."""
+        """Return the last of the dates that do not recur, if there are any."""
         ends = [(after - 1) for _, after in self.days] + [(end - 1) // DAY for _, end in (*self.walls, *self.spans)]
         return date_of(max(ends)) if ends else None
 
@@ -191,7 +191,7 @@ class Exclusions:
         return Exclusions, self.parts()
 
     def describe(self) -> str:
-        """Say in words what is excluded."""
+        """Describe the exclusions in words."""
         from mainspring.triggers.exclusions.words import describe
 
         return describe(self)
@@ -220,7 +220,7 @@ def _merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def _within_week(stretches: Iterable[Stretch]) -> Iterable[Stretch]:
-    """Part a stretch that goes on into the next week."""
+    """Split stretches that continue into the next week."""
     for start, end in stretches:
         yield start, min(end, WEEK_SECONDS)
         if end > WEEK_SECONDS:
@@ -228,13 +228,13 @@ def _within_week(stretches: Iterable[Stretch]) -> Iterable[Stretch]:
 
 
 def _end_of(stretches: Sequence[Stretch], at: int) -> int | None:
-    """Return the end of the stretch that holds a moment."""
+    """Return the end of the stretch that contains a moment, if any."""
     place = bisect_right(stretches, (at, 2 * MAX_INSTANT)) - 1
     return stretches[place][1] if place >= 0 and at < stretches[place][1] else None
 
 
 def wall_of(moment: datetime) -> int:
-    """Return what a local clock shows, in microseconds."""
+    """Return a moment of the local clock in microseconds."""
     return to_us(moment.replace(tzinfo=UTC))
 
 

@@ -1,4 +1,4 @@
-"""Exclusions in plain English."""
+"""Describe exclusions in plain English."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DAYS: Final = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Sa
 _SHORT: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_SECONDS: Final = 86_400
 _MOST_SHOWN: Final = 3
-"""Name at most this many of a kind; of more, say how many there are."""
+"""Name at most this many exclusions of a kind; if there are more, give their number instead."""
 
 
 def describe(exclusions: Exclusions) -> str:
-    """Say what is excluded: `weekends, 12:00-13:00 and 25 December`."""
+    """Describe exclusions in words, such as `weekends, 12:00-13:00 and 25 December`."""
     words = [*_weekly(exclusions), *_yearly(exclusions), *_dates(exclusions), *_spans(exclusions)]
     return join(words) if words else ""
 
@@ -42,7 +42,7 @@ def texts(exclusions: Exclusions) -> list[str]:
 
 
 def _week(exclusions: Exclusions) -> tuple[set[int], dict[tuple[int, int], list[int]]]:
-    """Return the weekdays that are excluded whole, and the windows of the others, each with its weekdays."""
+    """Return the weekdays that are excluded as a whole, and the windows on the other days, each with its weekdays."""
     whole: set[int] = set()
     windows: dict[tuple[int, int], list[int]] = {}
     for start, end in _over_midnight(exclusions.weekly):
@@ -60,7 +60,7 @@ def _week(exclusions: Exclusions) -> tuple[set[int], dict[tuple[int, int], list[
 
 
 def _over_midnight(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join a stretch that ends with the week and one that begins with it."""
+    """Join a stretch at the end of the week with the one at its beginning."""
     found, week = list(stretches), 7 * _DAY_SECONDS
     if len(found) > 1 and found[0][0] == 0 and found[-1][1] == week and found[0][1] % _DAY_SECONDS:
         found[-1] = found[-1][0], week + found.pop(0)[1]
