@@ -87,7 +87,7 @@ class SchedulerTick:
         return not self.link.store.tells_topics or (cursor - since) % RUNS_STEP != 0
 
     def wake_for(self, at: int) -> None:
-        """Look in time for a job that is due at `at`, unless this tick has looked since this process changed the job."""
+        """Look in time for a job that is due at `at`, unless this tick has looked since the job was changed here."""
         cursor = self.link.store.cursor()
         if at < self.looks_at and (cursor is None or self.may_concern(cursor, cursor)):
             self.link.work.wake(self)
