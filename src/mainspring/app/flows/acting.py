@@ -38,7 +38,7 @@ def cancel_flow(runs: Runs, flow_id: str) -> int:
 
 
 def retry_flow(runs: Runs, flow_id: str) -> int:
-    """Send back the runs of a flow that failed, and those that were cancelled; return how many."""
+    """Send back the runs of a flow that failed, were cancelled or are broken; return how many."""
     found = list(runs.iterate(status=(*_FAILED, *WAITING), group=flow_id))
     if any(run.call.task_name == MARKER_TASK for run in found):
         raise ValueError(f"not all of the flow {flow_id!r} was stored, and nothing of it runs; store it anew")
