@@ -324,7 +324,7 @@ class MemoryJobStore(JobStore):
         # Runs are never changed, only replaced, so the rest needs no lock.
         return filter(query.selects, runs)
 
-    # -- what people did ---------------------------------------------------------------------------------------
+    # -- acts of people ----------------------------------------------------------------------------------------
 
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
@@ -339,7 +339,7 @@ class MemoryJobStore(JobStore):
         found = (act for act in acts if about in (None, act.about) and (after is None or act.id < after.id))
         return list(islice(found, limit))
 
-    # -- what was counted --------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------
 
     def tallies(
         self,

@@ -331,7 +331,7 @@ class RecordStore(RowStore):
                 break
         return found
 
-    # -- what people did ---------------------------------------------------------------------------------------
+    # -- acts of people ----------------------------------------------------------------------------------------
 
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
