@@ -176,9 +176,9 @@ class Flow:
         return cancel_flow(self._runs, self.id)
 
     def retry(self) -> int:
-        """Send back all runs of the flow that failed or were cancelled; each waits for its predecessors again.
+        """Send back the runs of the flow that failed, were cancelled or are broken; each waits for its predecessors.
 
-        Return how many were sent back. You can repeat this: it changes only runs that failed or were cancelled.
+        Return how many were sent back. You can repeat this: it changes only such runs.
         """
         return retry_flow(self._runs, self.id)
 
