@@ -1,6 +1,6 @@
 """The front door: `Mainspring` declares tasks and schedules, enqueues calls, and starts and stops a node on a store.
 
-Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`. Short verbs such as `app.find` are theirs.
+Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`. Short verbs such as `app.find` call these parts.
 """
 
 from __future__ import annotations
@@ -120,13 +120,12 @@ class Mainspring:
 
     Creating an app opens nothing and starts nothing. Without a URL, it takes the one in `MAINSPRING_URL`, else
     `mainspring.db` in the current folder. Several apps can share a store under different names. With `require`
-    (`"durable"` or `"replicated(n)"`), the app refuses to start on a store that gives less. `include` names
-    modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
-    `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
-    the start of a new one is marked in charts. `env` is a word that the dashboard shows beside the name; with
-    `production` all its actions ask first. `outbox` is the SQLAlchemy engine of the database whose transactions
-    `within` joins, for a store that is elsewhere. `alerts` are URLs or functions to
-    call when a job is in trouble: see `alert`.
+    (`"durable"` or `"replicated(n)"`), the app refuses to start on a store that promises less. `include` names modules
+    with tasks and schedules, or patterns for them (`shop.reports.*`); the app imports them when it starts. With
+    `log_runs=False`, the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
+    charts mark the start of a new version. The dashboard shows `env` beside the name; with `production`, it asks before
+    every action. `outbox` is the SQLAlchemy engine of the database whose transactions `within` joins, for a store in
+    another database. `alerts` are URLs or functions to call when a job is in trouble: see `alert`.
     """
 
     @named_arguments(APP_ARGUMENT_HABITS)
@@ -159,7 +158,7 @@ class Mainspring:
         self._middleware = Middleware(self._awaiter)
         self._lifespan = Lifespan(self._awaiter)
         self.events = RunEvents(self._listeners, zone=lambda: self.timezone)
-        """Tells the listeners of this app what happens to runs."""
+        """Publishes the events about runs to the listeners of this app."""
         self._app_store = shared = AppStore(
             *(url, name, secret_key, allow_pickle, store_options, timezone),
             clock=clock or SystemClock(),
@@ -201,9 +200,9 @@ class Mainspring:
         self._participation = Participation(shared, self._listeners, self._lifespan)
         self._fleet = Fleet(shared, self._lease)
         self.task_defaults: Mapping[str, Any] = {}
-        """The options of tasks that do not name them."""
+        """The default options of all tasks; a task's own options win."""
         self.call_defaults: Mapping[str, Any] = {}
-        """The options of calls by django-q's verbs of functions that are no tasks."""
+        """The default options of functions that are not tasks and are called through django-q's verbs."""
         self._face: AsyncFace | None = None
         self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
@@ -261,7 +260,8 @@ class Mainspring:
     def schedule(self, trigger: BaseTrigger | str, *, id: str | None = None, **options: Any) -> Callable[[F], F]:
         """Run a function on a schedule: a crontab expression, a trigger, or a trigger's name and arguments.
 
-        It can stand above or below `@app.task`. The app compares its declarations with the store when it starts.
+        The decorator can stand above or below `@app.task`. When the app starts, it compares its declarations with the
+        store.
         """
         if callable(trigger):
             raise TypeError('say when: @app.schedule("0 3 * * *") or @app.schedule("interval", minutes=5)')
@@ -295,10 +295,10 @@ class Mainspring:
         return callback
 
     def alert(self, target: Any = None, /, **options: Any) -> Any:
-        """Tell somebody when a job is late, down or up again: a URL, a `Webhook`, or the function that this decorates.
+        """Send an alert when a job is late, down or up again: to a URL, a `Webhook`, or the function this decorates.
 
-        The fleet tells each change once, as a run that is tried again until it succeeds. Options: `on` (states), `jobs`
-        (patterns of job ids), `retries`, `name`; for a URL also `secret`, `timeout`, `headers` and `body`.
+        The fleet sends one alert for each change, and retries it if it fails. Options: `on` (states), `jobs` (patterns
+        of job ids), `retries`, `name`; for a URL also `secret`, `timeout`, `headers` and `body`.
         """
         if target is None:
             return functools.partial(self.alert, **options)
@@ -306,7 +306,7 @@ class Mainspring:
         return target
 
     def ping(self, url: str, jobs: str | Iterable[str]) -> None:
-        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        """Call a URL after each success of these jobs (ids or patterns), so an external monitor notices silence."""
         self._pinger.add(url, jobs)
 
     def on_worker_start(self, func: F) -> F:
@@ -320,7 +320,7 @@ class Mainspring:
         return func
 
     def resource(self, func: F) -> F:
-        """Keep what a provider gives open as long as the worker process lives, for all tasks with `Needs(func)`."""
+        """Open a provider's value once per worker process, and share it among all tasks with `Needs(func)`."""
         setattr(func, RESOURCE_MARK, True)
         return func
 
@@ -331,11 +331,11 @@ class Mainspring:
         return func
 
     def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function wrapped in the middleware."""
+        """Return a function inside this app's middleware."""
         return self._middleware.around(func)
 
     def report(self, error: BaseException, run: CurrentRun | None) -> None:
-        """Pass a failure that no middleware saw to the error reporters."""
+        """Pass a failure to the error reporters that no middleware saw."""
         self._middleware.report(error, run)
 
     @property
@@ -366,7 +366,7 @@ class Mainspring:
 
     @property
     def absent_key(self) -> Path | None:
-        """The key file that is gone from beside the SQLite database, if the app has no other key; else None."""
+        """The path of the SQLite database's key file if that is missing and the app has no other key; else None."""
         return self._app_store.absent_key
 
     @property
@@ -407,7 +407,7 @@ class Mainspring:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def as_task(self, func: Any) -> Task[..., Any]:
-        """Return the task that is registered under a name or a function; make one of any other allowed callable."""
+        """Return the task registered under a name or a function, or make a task from any other allowed callable."""
         return self.tasks.resolve(func)
 
     @overload
@@ -442,10 +442,10 @@ class Mainspring:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> RunHandle[Any]:
-        """Enqueue the call of a run once more; change the arguments and options that are given.
+        """Enqueue the call of a run once more, with the given arguments and options in place of the old ones.
 
-        The new run keeps the queue and the policy of the old one, and has its id in `copied_from`. The runs that
-        came after the old one do not come after the new one.
+        The new run keeps the queue and the policy of the old run, and `copied_from` holds the old run's id. The runs
+        after the old run do not come after the new one.
         """
         record = self.runs.read(run if isinstance(run, str) else run.id)
         return self.calls.again(record, args, kwargs, options)
@@ -473,15 +473,15 @@ class Mainspring:
     def gather(self, calls: Iterable[TaskCall[Any]], *, return_exceptions: bool = False) -> RunHandle[list[Any]]:
         """Enqueue calls, and a run that comes after all of them and returns the list of their results.
 
-        If one fails, so does the waiting for that list; with `return_exceptions` its error is an item of the list.
+        If a call fails, so does the wait for the list; with `return_exceptions`, its error is an item of the list.
         """
         return self._shapes.gather(calls, return_exceptions)
 
     def within(self, target: Session | Connection) -> Within:
-        """Return the verbs that enqueue inside a transaction of yours, a SQLAlchemy Session or Connection.
+        """Return the verbs that enqueue inside your transaction, given as a SQLAlchemy Session or Connection.
 
-        The runs are there if and only if it commits. The store must be in the same database; for any other store, give
-        the app an `outbox`.
+        The runs exist if and only if the transaction commits. The store must be in the same database; for any other
+        store, give the app an `outbox`.
         """
         from mainspring.app.enqueuing.transactions import Within  # it imports SQLAlchemy's ORM, which few need
 
@@ -490,7 +490,7 @@ class Mainspring:
     def after_commit(self, session: Session) -> AfterCommit:
         """Return the verbs that enqueue once a SQLAlchemy session has committed, on any store.
 
-        This is only a hand-over: if the process dies just after the commit, the call is lost. `within` loses none.
+        If the process dies just after the commit, the call is lost. `within` loses no call.
         """
         from mainspring.app.enqueuing.transactions import AfterCommit
 
@@ -597,13 +597,13 @@ class Mainspring:
     def load(self, include: Iterable[str] = ()) -> None:
         """Import the modules that `include` names, and those given here; `start` does this first."""
         alias_main(self)
-        # Do not hold the app's lock: another thread may wait for it in a module that it imports.
+        # Do not hold the app's lock: another thread may need it inside a module that it is importing.
         import_included([*self._include, *include])
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
         """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code.
 
-        A schedule of a function outside the packages of this app's tasks may be another app's, and stays.
+        A schedule of a function outside the packages of this app's tasks stays, because another app may own it.
         """
         self.load()
         return self.jobs.reconcile(remove)
@@ -611,7 +611,7 @@ class Mainspring:
     # -- counters and broken records ---------------------------------------------------------------------------
 
     def hand_over_sums(self) -> None:
-        """Let the store keep now what this process has counted; nodes do so with every heartbeat."""
+        """Add the counters of this process to those of the store now; a node does this with every heartbeat."""
         self._app_store.hand_over_sums()
 
     def counters(self) -> dict[str, int]:
@@ -637,7 +637,7 @@ class Mainspring:
         return True
 
     def discard(self, record_id: str) -> bool:
-        """Delete for good a job or run that was set aside; return False if there is none with that id."""
+        """Permanently delete a job or run that was set aside; return False if there is none with that id."""
         if self.store.remove_jobs([record_id], broken=True):
             return True
         found = self.store.get_runs([record_id])[0]
@@ -654,17 +654,17 @@ class Mainspring:
         return face
 
     def call_off_loop_by(self, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        """Let async code make its blocking calls by this function, in place of a pool of threads."""
+        """Make the blocking calls of async code through this function, instead of a thread pool."""
         self._off_loop = self._runs.off_loop = off_loop
         self._face = None
 
     def asgi(self, **options: Any) -> Any:
-        """Return the dashboard as an ASGI app, to be served or mounted; `mainspring.dashboard` tells the options."""
-        # By name: the dashboard stands above the app, and its packages are an extra.
+        """Return the dashboard as an ASGI app to serve or mount; `mainspring.dashboard` documents the options."""
+        # Import it by name: the dashboard is a layer above the app, and needs an extra.
         return import_module("mainspring.dashboard").DashboardApp(self, **options)
 
     def wsgi(self, **options: Any) -> Any:
-        """Return the dashboard as a WSGI app, to be mounted; its options are those of `asgi`."""
+        """Return the dashboard as a WSGI app to mount; the options are those of `asgi`."""
         return import_module("mainspring.dashboard.wsgi").DashboardWSGI(self.asgi(**options))
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -697,7 +697,7 @@ class Mainspring:
     ) -> None:
         """Start in the background: fire due jobs, and with `work` also execute the runs of queues.
 
-        It is safe in every process of a web server: each fire happens once, in one of them.
+        You can call this in every process of a web server: each fire happens once, in one of the processes.
         """
         refuse_to_start()
         self.load()
@@ -710,7 +710,7 @@ class Mainspring:
         if place is not None and place.worker_name is not None:
             self._middleware.emit("post_spawn", place.worker_name)
         self._participation.start(node)
-        # The sentinel logs it once for all worker processes.
+        # The sentinel logs this once for all its worker processes.
         level = logging.INFO if watcher is None else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(level, "%s", one_line(self, tuple(node.queues or ()), node.id))
@@ -718,7 +718,8 @@ class Mainspring:
     def move_to(self, target: Mainspring, *, history: bool = True, wait: bool = False) -> Moved:
         """Move jobs and waiting runs to the store of another app, and copy ended runs, while nodes work on both.
 
-        If it is interrupted, call it again: nothing is lost or doubled. With `wait`, it waits until no run runs here.
+        If it is interrupted, call it again: no job or run is lost or doubled. With `wait`, wait until no run is running
+        on this app's store.
         """
         same = (str(self.url), self.name) == (str(target.url), target.name) and not self.store.volatile
         if same or self.store is target.store:

@@ -14,12 +14,12 @@ __all__ = ["Fleet", "named", "order_name"]
 
 
 def order_name(node: NodeInfo) -> str:
-    """Return the name under which a node follows orders: worker processes follow those to their sentinel."""
+    """Return the name that orders to a node use; worker processes follow the orders to their sentinel."""
     return node.cluster or node.id
 
 
 def named(nodes: list[NodeInfo], name: str) -> list[NodeInfo]:
-    """Return the nodes that a name means: an id, `host:pid` of a process, or `host:pid` of a sentinel."""
+    """Return the nodes with a name, which is an id, `host:pid` of a process, or `host:pid` of a sentinel."""
     found = [node for node in nodes if name in (node.id, f"{node.host}:{node.pid}", node.cluster)]
     units = {order_name(node) for node in found}
     return [node for node in nodes if order_name(node) in units]
@@ -49,11 +49,11 @@ class Fleet:
         return self._order("quiet_node", name)
 
     def resume_node(self, name: str) -> list[str]:
-        """Let a quiet node fire and claim again; `quiet_node` says who that is."""
+        """Let a quiet node fire and claim again; `name` is as in `quiet_node`."""
         return self._order("resume_node", name)
 
     def stop_node(self, name: str) -> list[str]:
-        """Let a node finish its started runs, give back the others and leave; `quiet_node` says who that is.
+        """Let a node finish its started runs, give back the others and leave; `name` is as in `quiet_node`.
 
         A `mainspring worker` ends as after a first SIGTERM. A process that called `app.start()` goes on without a node.
         """

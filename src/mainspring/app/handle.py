@@ -20,7 +20,7 @@ __all__ = ["RunHandle"]
 R = TypeVar("R", covariant=True)
 
 
-# Without gc=False, the garbage collector looks through each of a million handles that somebody keeps, again and again.
+# Without gc=False, the garbage collector would scan a million kept handles again and again.
 class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
     """A handle on a run, by its id. `await handle` gives the run's result."""
 
@@ -31,8 +31,8 @@ class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
     def output(self) -> R:
         """The result as an argument of another call: `parse.enqueue(page.output)`.
 
-        That call starts once this run has succeeded. Until then it is a placeholder that can only be passed on, alone
-        or inside lists, tuples and dicts.
+        That call starts once this run has succeeded. Until then, `output` is a placeholder that you can only pass on,
+        alone or inside lists, tuples and dicts.
         """
         return cast(R, Placeholder(self.id))
 
@@ -53,15 +53,15 @@ class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
         return self._runs.wait([self.id], timeout)[0]
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait for the run and return what it returned.
+        """Wait for the run and return its result.
 
         Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
-        no holder of the key has signed its end.
+        no holder of the key has signed the run's end.
         """
         return self._runs.result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
-        """Cancel the run; False if it has ended."""
+        """Cancel the run; return False if it has already ended."""
         return self._runs.cancel(self.id)
 
     def retry(self) -> None:
@@ -69,7 +69,7 @@ class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
         self._runs.retry(self.id)
 
     def explain(self) -> Explanation:
-        """Say why the run has or has not run."""
+        """Explain why the run has or has not run."""
         return self._runs.explain(self.id)
 
     if not TYPE_CHECKING:  # a type checker would believe that a handle has every attribute

@@ -1,4 +1,4 @@
-"""Inline mode executes a call where it is enqueued, through the real codec and all states of a run."""
+"""Inline mode: execute a call where it is enqueued, through the real codec and all states of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALIAS: Final = "inline"
 
 
 class _InlineStore(MemoryJobStore):
-    """A memory store that refuses results which the app's own store could not keep."""
+    """A memory store that refuses results that the app's real store could not keep."""
 
     def __init__(self, app: Mainspring) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class InlineRunner:
         self._place.executors = {THREADS_EXECUTOR: executor}
 
     def forget(self) -> None:
-        """Forget resolved names, because the app's tasks or middleware have changed."""
+        """Forget resolved names; call this when the app's tasks or middleware have changed."""
         self._place.forget()
 
     def _prepare(self, run: Run) -> Run:
@@ -94,7 +94,7 @@ class InlineRunner:
         return [ids[run.id] or self._unstored(run, ids) for run in runs]
 
     def _made_ready(self, run: Run, now: int) -> Run:
-        """Return the run as it is executed here: at once, with arguments that have been packed and unpacked."""
+        """Return the run due at once, with arguments that have been packed and unpacked."""
         policy = replace(run.policy, retention=None)
         return replace(run, call=self._through_codec(run), created_at=now, run_at=min(now, run.run_at), policy=policy)
 
@@ -115,7 +115,7 @@ class InlineRunner:
 
     def work(self, run_ids: Sequence[str] = ()) -> None:
         """Execute all waiting runs and their follow-ups, except in paused queues; wait until `run_ids` have ended."""
-        # Each call has its own node: tasks enqueue from inside other tasks and from several threads.
+        # Make a node for each call: tasks enqueue from inside other tasks and from several threads.
         node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False, events=self._app.events)
         link = node.add_store(ALIAS, self.store)
         keep_logs()
@@ -124,7 +124,7 @@ class InlineRunner:
                 pass
             paused = self._paused()
             found = [run for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            # Another thread may have taken some. Blocked runs wait for a signal, or for a run around this one.
+            # Another thread may have claimed some. Blocked runs wait for a signal, or for a run that encloses this one.
             self.runs.ended([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
         finally:
             release_logs()

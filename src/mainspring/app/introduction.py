@@ -1,4 +1,4 @@
-"""Describe for the log what has started: one line for an app, a block for the workers of a machine."""
+"""Describe a start for the log: one line for an app, a block for the workers of a machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
 
 
 def hint_at_log() -> None:
-    """Say on a terminal how to see what happens, if the program has set up no log."""
+    """Print a hint about logging on a terminal if the program has not configured logging."""
     if sys.stderr is not None and sys.stderr.isatty() and not logging.getLogger("mainspring").hasHandlers():
         print(
             "mainspring runs until Ctrl-C. No log is set up, so only warnings are shown here; to see each run, call\n"

@@ -28,7 +28,7 @@ _Load = list[LoadStep]  # inside the class, `list` is a verb
 
 
 class Backfill(NamedTuple):
-    """The result of a backfill: the fires that it runs, the fires that have a run already, and the first run."""
+    """The result of a backfill: the fires that it runs, the fires that already have a run, and the first run."""
 
     fires: list[datetime]
     known: list[datetime]
@@ -78,8 +78,8 @@ class Jobs(DeclaredSchedules):
     ) -> Backfill:
         """Run the past fires of a job between two times that have no run yet; with `trial`, only list them.
 
-        They run one after another, oldest first, as overdue fires do. Each run has the id that its fire would have
-        had. So a fire does not run twice while the store keeps the record of its run, and for an hour after that.
+        They run one after another, oldest first, as overdue fires do. Each run gets the id that a scheduler would have
+        given it. So a fire does not run twice while the store keeps the record of its run, and for an hour after that.
         Raise MaxInstancesReachedError above `max_instances`.
         """
         done = self.run_past(job, None, since, until, self._lease, trial=trial)
@@ -113,7 +113,7 @@ class Jobs(DeclaredSchedules):
         super().remove(job, jobstore)
         if cancel_runs:
             unfinished = [*runs.iterate(status=UNFINISHED, job=self._id_of(job))]
-            # Together, so that no overdue fire starts because the one before it is cancelled.
+            # Cancel them together, so that no overdue fire starts because the one before it is cancelled.
             runs.cancel_waiting(run for run in unfinished if run.status in WAITING)
             for run in unfinished:
                 runs.cancel(run.id)

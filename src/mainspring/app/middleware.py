@@ -38,11 +38,11 @@ def error_reporters() -> tuple[Reporter, ...]:
             if point.extras and isinstance(error, ModuleNotFoundError):
                 continue  # its extra is not installed
             log.exception("the error reporter %r cannot be loaded and is ignored", point.name)
-    return tuple(dict.fromkeys(found))  # several packages may name the same one
+    return tuple(dict.fromkeys(found))  # several packages may name the same reporter
 
 
 class Middleware:
-    """Middleware around every execution, outermost first, and listeners to signals; all may be coroutine functions."""
+    """Middleware around every execution, outermost first, and listeners to signals. All may be coroutine functions."""
 
     def __init__(self, awaiter: Awaiter | None = None) -> None:
         self._awaiter = awaiter or Awaiter()
@@ -105,7 +105,7 @@ class Middleware:
         return made
 
     def _reporting_wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose errors are reported, for an app without middleware: its calls cost hardly more."""
+        """Return a function that reports its errors, for an app without middleware; its calls cost hardly more."""
 
         @functools.wraps(func)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ class Middleware:
         return call
 
     def report(self, error: BaseException, run: CurrentRun | None) -> None:
-        """Give a failure to the error reporters."""
+        """Pass a failure to the error reporters."""
         for report in error_reporters():
             with _reporting(error) as reported:
                 reported(self._call(report, error, run))
@@ -179,7 +179,7 @@ class Middleware:
 @contextmanager
 def _reporting(error: BaseException) -> Iterator[Callable[[Any], None]]:
     def reported(answer: Any) -> None:
-        if answer is not False:  # a reporter that is not set up says so
+        if answer is not False:  # a reporter that is not set up returns False
             mark_reported(error)
 
     try:

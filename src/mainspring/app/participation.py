@@ -1,4 +1,4 @@
-"""The part of this process in the work, from the start of its node to the end of its last run."""
+"""The node of an app in this process, from its start to the end of its last run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Participation:
-    """Makes the node and its workplace when the app is started in this process, holds both and stops them."""
+    """Makes the node and its workplace when the app starts in this process, keeps both, and stops them."""
 
     def __init__(self, app_store: AppStore, listeners: Listeners, lifespan: Lifespan) -> None:
         self._app_store, self._listeners, self._lifespan = app_store, listeners, lifespan
@@ -101,7 +101,7 @@ class Participation:
         """Start the store, compare the declared schedules with it, and start the executors."""
         store.start(app, ALIAS)
         link = node.add_store(ALIAS, store)
-        link.look_for_losses()  # now, so that it notices losses from here on
+        link.look_for_losses()  # remember the store's generations, so that later looks notice losses
         outbox = self._app_store.outbox
         if outbox is not None:
             link.janitor.chores.append(lambda: outbox.relay(store, link.now()))
@@ -111,7 +111,7 @@ class Participation:
         if place is not None:
             try:
                 place.start(node)
-            except BaseException:  # the next start must not find threads of this one
+            except BaseException:  # leave no threads behind for the next start
                 place.shutdown(wait=False)
                 raise
 
@@ -127,7 +127,7 @@ class Participation:
         return None if self.place is None else self.place.loop
 
     def is_caller(self) -> bool:
-        """Return True if the calling code is part of a run that this app executes."""
+        """Return True if a run that this app executes calls this."""
         return self.place is not None and self.place.executes_here()
 
     def drain(self, *, watcher: Any = None) -> None:
@@ -153,13 +153,13 @@ class Participation:
             self._lifespan.close()
             for finish in self._app_store.before_closing:
                 finish()
-        if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
+        if not inside and self._app_store.opened is not None:  # inside a run, the store closes when that run has ended
             self._app_store.hand_over_sums()
             hub.dismiss(self._app_store.opened)
             self._app_store.opened.shutdown()
 
     def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Start, wait for SIGINT, SIGTERM or the end of this part, and stop; the second such signal ends the process.
+        """Start, wait for SIGINT, SIGTERM or the end of the node, and stop; a second signal ends the process.
 
         Only the main thread gets signals: in any other thread, the app runs until `stop()`.
         """
@@ -167,13 +167,13 @@ class Participation:
         home = os.getpid()
 
         def note(number: int, _: object) -> None:
-            # SIGINT and SIGTERM together are one wish: a terminal sends the one, a supervisor then the other.
+            # Treat SIGINT and SIGTERM together as one signal: a terminal sends one, and then a supervisor the other.
             if number in signals and os.getpid() == home:
                 _leave_now(number)
             signals.append(number)
 
         here = threading.current_thread() is threading.main_thread()
-        # Ctrl-C goes to the whole process group, but processes that tasks have forked should go on until they end.
+        # Ctrl-C goes to the whole process group, but processes that tasks have forked should run until they end.
         install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
         before = {number: handle(number, note) for number, handle in install.items()}
         try:
@@ -192,7 +192,7 @@ class Participation:
                 signal.signal(number, handler)
 
     def _announce_stop(self, number: int) -> None:
-        """Say what the stop waits for, so that nobody takes it for a hang."""
+        """Log what the stop waits for, so that it does not look like a hang."""
         node = self.node
         if node is None:
             return
@@ -202,13 +202,13 @@ class Participation:
             for alias, executor in list(node.executors.items())
         )
         again = "Ctrl-C again" if number == signal.SIGINT else f"{signal.Signals(number).name} again"
-        if started:  # a warning, because a program without logging shows nothing less
+        if started:  # use a warning, because a program without a logging configuration shows nothing below
             log.warning("stopping: letting %s end; %s to stop now", several(started, "run"), again)
         else:
             log.info("stopping")
 
     def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
-        """Return True if somebody other than the caller decides when this process stops; log that once."""
+        """Return True if the watcher, not the caller, decides when this process stops; log that once."""
         node = self.node
         if node is None or node.watcher is watcher:
             return False
@@ -232,7 +232,8 @@ class Participation:
             return
         if inside:
             log.warning("a run has stopped its app: this process claims and fires nothing any more")
-            # The caller's own run would be waited for. The thread is no daemon, so the interpreter waits for it.
+            # Use a thread, because stopping would wait for the caller's own run. It is not a daemon thread, so the
+            # interpreter waits for it.
             node.drain(finish=False)
             threading.Thread(target=self._finish, args=(node, place, wait, stopped), name="mainspring-close").start()
         else:
@@ -242,12 +243,12 @@ class Participation:
         """Wait for started runs, then release threads and connections; a later call opens the store again."""
         stores = [link.store for link in node.links.values()]
         try:
-            # Nobody could take over the waiting runs of a memory store.
+            # No other node can take over the waiting runs of a memory store.
             node.stop(finish=wait and all(store.volatile for store in stores))
             if wait:
-                self._listeners.join()  # while the loop that awaits them still runs
+                self._listeners.join()  # do this while the loop that awaits them still runs
             if place is not None:
-                self._lifespan.stop()  # no run needs it any more, and its loop still runs
+                self._lifespan.stop()  # no run needs the resources any more, and their loop still runs
                 place.shutdown(wait)
             for store in stores:
                 hub.dismiss(store)
@@ -263,8 +264,8 @@ class Participation:
 
 
 def _leave_now(number: int) -> None:
-    """End this process from a signal handler; other nodes take over what it executes, as after a crash."""
-    with suppress(OSError, ValueError):  # not by logging, whose lock the interrupted code may hold
+    """End this process from a signal handler; other nodes take over its runs, as after a crash."""
+    with suppress(OSError, ValueError):  # do not use logging: the interrupted code may hold its lock
         os.write(2, b"stopping now: other workers take over the runs that were started\n")
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

@@ -39,7 +39,7 @@ class ResolvedFunction(NamedTuple):
     func: Callable[..., Any]
     is_async: bool
     portable: Callable[..., Any] | str
-    """The name to send to another process instead of the function, if there is one."""
+    """The name to send to another process, or the function itself if it has none."""
     has_home: bool
     """Whether another process is sure to find the function by that name."""
 
@@ -56,7 +56,7 @@ class Workplace:
         imported: bool = False,
     ) -> None:
         self._app = app
-        # These tasks exist in a child process, too, once it has imported the app as this process did.
+        # A child process that imports the app as this process did also has these tasks.
         self._imported = frozenset(task.name for task in app.tasks) if imported else frozenset()
         self._coroutines = coroutines
         self._isolated = max(2, os.cpu_count() or 2)
@@ -102,8 +102,8 @@ class Workplace:
     def prepare(self, run: Run) -> Run:
         """Find the function of a run and the executor it needs; raise TaskNotFound if it may not be called here."""
         alias, target, policy = PROCESSES_EXECUTOR, run.call.func, run.policy
-        # A run that crashed a worker runs alone from then on, in a process of its own that imports its code,
-        # unless no other process can find that code: the function was registered after the app was imported.
+        # A run that crashed a worker runs alone from then on, in a separate process that imports its code. The
+        # exception is code that no other process can find: a function registered after the app was imported.
         if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
             policy = self._policy(run)
         else:
@@ -131,7 +131,7 @@ class Workplace:
         return named.func if isinstance(named, Task) else named
 
     def forget(self) -> None:
-        """Forget resolved names, because the app's tasks or middleware have changed."""
+        """Forget resolved names; call this when the app's tasks or middleware have changed."""
         self._found.clear()
         self._backoffs.clear()
 
@@ -156,7 +156,7 @@ class Workplace:
             board.forget(run.id)
 
     def _is_left_to_child(self, name: str) -> bool:
-        """Return True if a name may be imported and is not imported here yet."""
+        """Return True if a name may be imported and this process has not imported it yet."""
         module = name.partition(":")[0]
         if module in sys.modules or self._app.tasks.get(name) is not None or not self._app.may_import:
             return False
@@ -212,7 +212,7 @@ class Workplace:
         else:
             from mainspring.executors.processes.pool import ProcessPoolExecutor
 
-            # Import them before the time-out of a run begins.
+            # Let child processes import these before the time-out of a run begins.
             modules = {str(task.func.__module__) for task in self._app.tasks}
             modules |= {(self._path or "mainspring").partition(":")[0]}
             executor = ProcessPoolExecutor(self._isolated, {"initializer": preload, "initargs": (sorted(modules),)})

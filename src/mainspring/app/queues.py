@@ -54,16 +54,16 @@ class Queues:
         """Let at most `number` runs of a queue run at once, on all nodes together; None lifts the limit."""
         before = self._limit_of(check_queue(name))
         allowed = None if number is None else check_count(f"the limit of the queue {name!r}", number)
-        if before is not None and before <= 0:  # it stays paused
+        if before is not None and before <= 0:  # the queue stays paused
             allowed = -(allowed or 0)
         self._app_store.store.set_gate(QUEUE_GATE + name, allowed)
         self._app_store.acts.record("limit_queue", "queue", name, limit=number)
         self._app_store.work_inline()
 
     def set_limit(self, key: str | Task[..., object], number: int | None) -> None:
-        """Let at most `number` runs of a key run at once, whatever their task says; None means what the task says.
+        """Let at most `number` runs of a key run at once, in place of their task's limit; None restores that limit.
 
-        `key` is the filled-in `limit_key` of the calls, or the task if it has none. 0 lets none start.
+        `key` is the filled-in `limit_key` of the calls, or the task if it has none. With 0, none start.
         """
         name = key if isinstance(key, str) else key.name
         allowed = None if number is None else check_count(f"the limit of {name!r}", number, least=0)

@@ -1,4 +1,4 @@
-"""The registry: the tasks of an app by name, and tasks made of other callables that workers may call."""
+"""The registry: the tasks of an app by name, and tasks made from other callables that workers may call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Registry", "is_same", "is_typed_in"]
 
 
 class Registry:
-    """The tasks of an app by name; it also makes tasks of other callables that may be called."""
+    """The tasks of an app by name. It also makes tasks from other callables that workers may call."""
 
     def __init__(self, app_store: AppStore, make: Callable[[Callable[..., Any], str, Options], Task[..., Any]]) -> None:
         self._app_store, self._make = app_store, make
@@ -33,7 +33,7 @@ class Registry:
     def add(self, task: Task[Any, Any], aliases: Iterable[str] = ()) -> None:
         """Add a task; the same function may be declared again, but another function may not take its name.
 
-        Stored calls find it by its aliases, too.
+        Stored calls can also find the task by its aliases.
         """
         for name in (task.name, *aliases):
             known = self.get(name)
@@ -62,7 +62,7 @@ class Registry:
         return found
 
     def resolve(self, func: Any) -> Task[..., Any]:
-        """Return the task that is registered under a name or a function; make one of any other allowed callable."""
+        """Return the task registered under a name or a function, or make a task from any other allowed callable."""
         if isinstance(func, Task):
             return func
         known = self.get(reference_of(func))
@@ -71,9 +71,9 @@ class Registry:
         return self._unregistered(func)
 
     def _unregistered(self, func: Any) -> Task[..., Any]:
-        """Make a task of an unregistered callable, if workers may call it by name."""
+        """Make a task from an unregistered callable, if workers may call it by name."""
         name, by_name, keeps_objects = reference_of(func), isinstance(func, str), self._app_store.store.keeps_objects
-        # A memory store keeps the callable itself; any other needs a name, and a worker that may import it.
+        # A memory store keeps the callable itself. Any other store needs a name that a worker may import.
         if (by_name or not keeps_objects) and not self._app_store.may_import:
             raise TaskNotFound(name, tuple(self._tasks), _NEEDS_KEY)
         if by_name:
@@ -90,7 +90,7 @@ class Registry:
         return self._make(func, name, Options())
 
     def stored(self, task: Task[..., Any]) -> Any:
-        """Return what a run stores as its callable: the task's name, or the object itself in a memory store."""
+        """Return the form in which a run stores a task: its name, or the object itself in a memory store."""
         if task.registry is self:
             return task.name
         known = self._tasks.get(task.name)
@@ -98,7 +98,7 @@ class Registry:
         return task.name if named or not self._app_store.store.keeps_objects else task.func
 
     def executor_for(self, call: Call, policy: Policy) -> str | None:
-        """Return the executor that a call needs, as far as that is known without an import: see `core.lanes`."""
+        """Return the executor that a call needs; None if only an import could tell. See `core.lanes`."""
         func = call.func
         if isinstance(func, str):
             func = self.function(func) or loaded(func)
@@ -106,7 +106,7 @@ class Registry:
         return needed_executor(is_async, policy.isolation)
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise if a worker could not call the hook or the back-off that a policy names."""
+        """Raise if a worker could not call the hook or the back-off function that a policy names."""
         if policy.hook is not None:
             self.resolve(policy.hook)
         if not isinstance(policy.backoff, (Backoff, tuple)):

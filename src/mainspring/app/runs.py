@@ -73,9 +73,9 @@ class Runs:
         self._explain, self.record, self._outbox = explain, record, outbox
         self._held = held or HeldSlots(lambda: None)
         self.pause: Callable[[float], object] = time.sleep
-        """How a verb waits some milliseconds for another node."""
+        """The function by which a verb waits some milliseconds for another node."""
         self.off_loop: hub.OffLoop = hub.on_a_thread
-        """How async code makes a blocking call."""
+        """The function by which async code makes a blocking call."""
 
     @property
     def store(self) -> JobStore:
@@ -152,7 +152,7 @@ class Runs:
         task: Any = None,
         since: datetime | timedelta | None = None,
     ) -> int:
-        """Return how many runs match all arguments; they are those of `find`."""
+        """Return how many runs match all arguments, which are those of `find`."""
         job_id, name = _job_and_task(job, task)
         query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
         if name is None and oldest is None:
@@ -190,7 +190,7 @@ class Runs:
         return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
-        """Return when the run was made that is `number` runs older than another, or than the newest; None if none."""
+        """Return the creation time of the run `number` runs older than `after` or the newest; None if there is none."""
         found = self._store().made_behind(None if after is None else after.record, number)
         return None if found is None else from_us(found)
 
@@ -201,11 +201,11 @@ class Runs:
         return {job_id: list(map(self.view, runs)) for job_id, runs in zip(wanted, found, strict=True)}
 
     def views(self, run_ids: Sequence[str]) -> list[RunView]:
-        """Return the runs with these ids, without those that are gone."""
+        """Return the runs with these ids; leave out runs that are gone."""
         return [self.view(run) for run in self._store().get_runs(run_ids) if run is not None]
 
     def acts(self) -> list[Act]:
-        """Return what people did, newest first: the store keeps the newest 10,000 acts, for 90 days."""
+        """Return the acts of people, newest first: the store keeps the newest 10,000 acts, for 90 days."""
         store = self._store()
         if not store.keeps_history:
             raise HistoryNotKept(type(store).__name__, "nobody knows who did what")
@@ -222,7 +222,7 @@ class Runs:
             try:
                 find_job(store, job_id)
             except JobLookupError:
-                # Count after looking the job up: a job that has just fired for the last time is gone and left a run.
+                # Count after looking the job up: a job that has just fired for the last time is gone but left a run.
                 if not store.stats(make_query(job=job_id)).matching:
                     raise
         known = {each.name for each in self._tasks} | {each.name.rpartition(":")[2] for each in self._tasks}
@@ -247,7 +247,7 @@ class Runs:
                 return True
 
     def stop_running(self, run_ids: Sequence[str]) -> None:
-        """Stop runs that are executed; some may have ended meanwhile."""
+        """Stop running runs; ignore those that have ended meanwhile."""
         for run_id, marked in zip(run_ids, self._store().cancel(run_ids) if run_ids else (), strict=True):
             if marked:
                 self._stop(run_id)
@@ -267,13 +267,13 @@ class Runs:
         return self._settle(settler, now)
 
     def drop_refused(self, run_ids: Iterable[str]) -> None:
-        """Cancel runs that a store has refused, and those that can no longer run then."""
+        """Cancel runs that a store has refused, and the runs that can no longer run because of them."""
         settler, now = Settler(self._store()), self._now()
         settler.drop(run_ids, now)
         self._settle(settler, now)
 
     def _settle(self, settler: Settler, now: int) -> int:
-        """Write and announce what a settler holds; return how many outcomes were written, without those that follow."""
+        """Write and announce the outcomes of a settler; return how many were written, not counting refused runs."""
         number = 0
         for each in settler.settle(now):
             self._events.sums(ALIAS).settled([each], now)
@@ -285,8 +285,8 @@ class Runs:
     def retry(self, run: str | RunHandle[Any], *, at: datetime | timedelta | None = None) -> None:
         """Send a failed, cancelled or broken run back to pending, to start at once or at a time.
 
-        The runs after it that were cancelled because of it are sent back, too, and wait for it. A run that comes after
-        others is judged by them again: if one of those has still not ended as it should, the run is cancelled again.
+        The runs after it that were cancelled because of it are sent back, too, and wait for it. A run with predecessors
+        is judged by them again: if one of them has still not ended as it should, the run is cancelled again.
         """
         run_id = _id(run)
         moment = None if at is None else self._instant(at)
@@ -298,7 +298,7 @@ class Runs:
             raise ValueError(f"run {run_id!r} {record.reason}; send back run {record.refused!r} instead")
 
     def announce_sent_back(self, sent: SentBack) -> None:
-        """Publish that runs were sent back, and cancel those of them that can still not run."""
+        """Publish that runs were sent back, and cancel those that other runs still refuse."""
         for each in sent.runs:
             self._events.tell(EVENT_RUN_RETRIED, each, ALIAS, "somebody sent it back")
         if sent.refused:
@@ -306,9 +306,9 @@ class Runs:
         self._sent_back()
 
     def signal(self, run: str | RunHandle[Any], value: Any = None) -> bool:
-        """Give a signal with a value, so that the runs after it go on.
+        """Give a signal a value, so that the runs after it can start.
 
-        Return False if it was given or cancelled before. Raise RunNotFound, or ValueError if it is no signal.
+        Return False if it already has a value or is cancelled. Raise RunNotFound, or ValueError if it is not a signal.
         """
         run_id = _id(run)
         while True:
@@ -330,7 +330,7 @@ class Runs:
         return True
 
     def explain(self, run: str | RunHandle[Any]) -> Explanation:
-        """Say why a run has or has not run."""
+        """Explain why a run has or has not run."""
         if self._explain is None:
             raise RuntimeError("only an app can explain its runs")
         return self._explain(f"run:{_id(run)}")
@@ -351,7 +351,7 @@ class Runs:
         self._change("prioritize", run, priority=make_policy(DEFAULT_POLICY, priority=priority).priority)
 
     def _change(self, verb: str, run: str | RunHandle[Any], **changes: Any) -> None:
-        """Change a waiting run; try again if it was changed meanwhile."""
+        """Change a waiting run; retry if another process changed it meanwhile."""
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
         self.record(verb, "run", _id(run), **changes)
@@ -386,7 +386,7 @@ class Runs:
         return waiter.ended()
 
     def wait_until(self, holds: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until a condition holds that ends of runs bring about; raise TimeoutError."""
+        """Wait until a condition holds; check it again when runs end; raise TimeoutError."""
         hub.wait(self._store, ConditionWaiter(holds, timeout))
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
@@ -396,7 +396,7 @@ class Runs:
         return list(map(self.view, waiter.ended()))
 
     def result_of(self, run: Run) -> Any:
-        """Return the result of a finished run, or raise; one that was refused raises the error of the failed run."""
+        """Return the result of a finished run, or raise its error; a refused run raises the error of the failed run."""
         failed = first_refuser(self._store(), run)
         return result_of(run if failed is None else failed)
 

@@ -38,9 +38,9 @@ __all__ = ["AppStore"]
 URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
 TRUSTED_SECONDS: Final = 60.0
-"""Trust this process's knowledge of the store's clock for this long."""
+"""Use this process's estimate of the store's clock for this long before asking again."""
 HAND_OVER_SECONDS: Final = 5.0
-"""A process that only enqueues hands over what it has counted this often, when it enqueues."""
+"""Hand over the counters of a process that only enqueues this often, while it enqueues."""
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
 """The name of the app that owns each store object given to an app."""
@@ -55,16 +55,16 @@ def _load_error(kind: Callable[..., Exception], args: list[Any]) -> Exception:
 
 
 class Transactions(Protocol):
-    """The transactions of a caller whose store has no part in them."""
+    """The transactions of a caller that do not include the store."""
 
     def is_open(self) -> bool:
-        """Return True if runs that are stored now have to wait for a commit."""
+        """Return True if the caller's transaction is open, so that runs stored now have to wait for its commit."""
 
     def covers_runs(self) -> bool:
-        """Return True if runs that are stored now wait in an outbox, as a part of the caller's open transaction."""
+        """Return True if runs stored now go to an outbox, as part of the caller's open transaction."""
 
     def defer(self, work: Callable[[], object], rows: Sequence[Any] = ()) -> bool:
-        """Do something when the caller's transaction commits; return False if none is open.
+        """Call a function when the caller's transaction commits; return False if none is open.
 
         With an outbox, write these packed runs to it, so that they outlive this process.
         """
@@ -90,14 +90,14 @@ class AppStore:
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
         self.outbox = outbox
-        """Where runs wait for the commit of a transaction that the store is no part of."""
+        """The outbox in which runs wait for the commit of a transaction that does not include the store."""
         self.transactions: Transactions | None = None
-        """The caller's transactions, if the store may have no part in them."""
+        """The caller's transactions, if they may not include the store."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
         self.before_closing: list[Callable[[], object]] = []
-        """Called before the store is closed: whatever reads in the background would open it again."""
+        """Functions to call before the store closes, to stop background readers that would open it again."""
         self.opened_by_import = False
         """Whether the store was opened while a worker or child process only imported the app's module."""
         self.link: StoreLink | None = None
@@ -124,7 +124,7 @@ class AppStore:
         options: Mapping[str, Any],
         timezone: tzinfo | str | None,
     ) -> None:
-        """Take other settings; the store is opened anew when it is next needed."""
+        """Change the settings; the next use opens the store again."""
         with self.lock:
             opened, self.opened = self.opened, None
             self.url, self.name, self.keys, self.allow_pickle = url, name, keys, allow_pickle
@@ -147,11 +147,11 @@ class AppStore:
 
     @property
     def absent_key(self) -> Path | None:
-        """The key file that is gone from beside the SQLite database, if the app has no other key."""
+        """The path of the SQLite database's key file if that is missing and the app has no other key; else None."""
         return absent_key_file(self.keys, self.url)
 
     def use_throwaway_key(self) -> None:
-        """Use a key that nobody keeps, for a process that only looks at a database whose key file is gone."""
+        """Use a temporary key, for a process that only reads a database whose key file is gone."""
         with self.lock:
             keyring = Keyring([secrets.token_bytes(32)])
             self._codec = Codec(keyring, name=self.name, allow_pickle=self.allow_pickle, types=self.types)
@@ -226,7 +226,7 @@ class AppStore:
     # -- time, and this process's own node ---------------------------------------------------------------------
 
     def now(self) -> int:
-        """Return the store's time, as far as this process knows it."""
+        """Return the store's time as this process estimates it."""
         if self.inline:
             return self.store.beat()
         link = self.link
@@ -234,7 +234,7 @@ class AppStore:
 
     @property
     def slack(self) -> int:
-        """By how much the store's time may be ahead of the last `now`: the time that the store took to answer."""
+        """How far the store's time may be ahead of the last `now`: the time that the store took to answer."""
         link = self.link
         return self._time.slack if link is None else link.slack
 
@@ -244,11 +244,11 @@ class AppStore:
             self.events.sums(ALIAS).added(runs, runs[0].created_at)
             if self.link is None and self.clock.monotonic() >= self._hands_over_at:
                 self._hands_over_at = self.clock.monotonic() + HAND_OVER_SECONDS
-                # All nodes add to the same rows: a long transaction must not keep them locked.
+                # All nodes add to the same rows, and a long transaction of the caller must not keep them locked.
                 self.lasting.after_commit(self.hand_over_sums)
 
     def hand_over_sums(self) -> None:
-        """Let the store keep what was counted here."""
+        """Add the counters of this process to those of the store."""
         self._hands_over_at = self.clock.monotonic() + HAND_OVER_SECONDS
         if self.opened is not None:
             hand_over(self.events.sums(ALIAS), self.opened)

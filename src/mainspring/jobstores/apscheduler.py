@@ -21,8 +21,8 @@ log = logging.getLogger("mainspring.jobstores")
 class LegacyJobStore(MemoryJobStore):
     """Keeps the jobs in the user's store and their runs in memory.
 
-    The memory store decides which fire counts, so several schedulers of this process may share it; schedulers of other
-    processes must not. A crash between a fire and the write to the user's store repeats the fire: at least once.
+    The memory store decides which fire counts. So several schedulers of this process may share it, but schedulers of
+    other processes must not. A crash between a fire and the write to the user's store repeats the fire.
     """
 
     volatile = True
@@ -90,7 +90,7 @@ class LegacyJobStore(MemoryJobStore):
         moment = self._store.get_next_run_time()
         page.next_at = None if moment is None else to_us(moment)
         if limit and not page.jobs and page.next_at is not None and page.next_at <= page.now:
-            page.next_at = page.now + int(hold * SECOND)  # due, but already handed out
+            page.next_at = page.now + int(hold * SECOND)  # the job is due, but another scheduler has read it
         return page
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:

@@ -1,4 +1,4 @@
-"""Count what happens to runs, and hand the sums over to the store."""
+"""Count the starts, ends and misses of runs, and hand the sums over to the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class MetricSums:
         _of_this_process.add(self)
 
     def forget(self) -> None:
-        """Begin anew, as a forked child must: its parent hands over the sums, and may have held the lock."""
+        """Reset all sums in a forked child: its parent hands them over, and may have held the lock."""
         self._lock = threading.Lock()
         self._sums: dict[_Key, list[int]] = {}
         self._named: dict[_Subject, list[int]] = {}
@@ -86,7 +86,7 @@ class MetricSums:
             self._cells(run, at // MINUTE_US)[_MISSED] += number
 
     def settled(self, settled: Iterable[tuple[Report, Outcome, bool]], now: int) -> None:
-        """Count the ends of runs that the store has accepted, the starts that they were the end of, what they add."""
+        """Count the accepted ends of runs, the starts that they ended, and the runs that they add."""
         with self._lock:
             for report, outcome, accepted in settled:
                 if accepted:
@@ -100,7 +100,7 @@ class MetricSums:
                 event = _RETRIED
             elif report.result is Result.INTERRUPTED or run.crashes > before.crashes:
                 event = _INTERRUPTED
-            else:  # given back, or it asked to be called again
+            else:  # the run was given back, or asked to be called again
                 return
         began = report.started_at or (before.started_at or 0 if report.result is Result.INTERRUPTED else 0)
         ended = report.finished_at or now
@@ -150,7 +150,7 @@ class MetricSums:
         return self._named.setdefault(key, [0] * CELLS)
 
     def take(self) -> list[Tally]:
-        """Return all sums as tallies, and begin anew."""
+        """Return all sums as tallies, and reset them."""
         with self._lock:
             sums, self._sums, tallies, self._left = self._sums, {}, self._left, {}
             named, self._named = self._named, {}
@@ -173,7 +173,7 @@ class MetricSums:
         return [Tally(*key, cells) for key, cells in tallies.items()]
 
     def put_back(self, tallies: Iterable[Tally]) -> None:
-        """Keep tallies that the store could not take for the next time."""
+        """Keep tallies that the store could not take, for the next hand-over."""
         with self._lock:
             for tally in tallies:
                 key = tally.kind, tally.name, tally.level, tally.at
@@ -204,7 +204,7 @@ def _add(sums: dict[_SumKey, dict[int, int]], key: _SumKey, counted: Iterable[tu
 
 
 def hand_over(sums: MetricSums, store: JobStore) -> None:
-    """Let a store keep the sums; if it cannot, keep them for the next time: charts must not stop the work."""
+    """Hand the sums over to a store; if it fails, keep them for the next time: charts must not stop the work."""
     if not sums:
         return
     tallies = sums.take()

@@ -34,7 +34,7 @@ FIND_PAGE_RUNS: Final = 1000
 
 
 def find_job(store: JobStore, job_id: str) -> Job:
-    """Return a job; raise JobLookupError with similar ids."""
+    """Return a job; raise JobLookupError, which suggests similar ids."""
     job = store.lookup_job(job_id)
     if job is None:
         raise unknown_job(store, job_id)
@@ -63,7 +63,7 @@ def newest(
 ) -> list[Run]:
     """Return up to `limit` of the newest runs that match, of one task, and not made before `oldest`.
 
-    Stores cannot search by task, which is part of the signed bytes: runs of other tasks are read and skipped.
+    Stores cannot search by task, which is part of the signed bytes. So this reads and skips the runs of other tasks.
     """
     found: list[Run] = []
     query = query if oldest is None else replace(query, since=oldest)
@@ -112,7 +112,7 @@ def count_unfinished(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[i
     stems = [f"{job_id}@{incarnation}" for job_id, incarnation in jobs]
     if len(jobs) > 1:
         found = store.find_runs(RunQuery(status=UNFINISHED), limit=FIND_PAGE_RUNS)
-        if len(found) < FIND_PAGE_RUNS:  # that is all there are
+        if len(found) < FIND_PAGE_RUNS:  # these are all unfinished runs
             counted = _by_stem(found)
             return [counted[stem] for stem in stems]
     return [

@@ -16,18 +16,18 @@ __all__ = ["Health", "check_requirement", "check_version", "enforce", "lacks"]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A store's report about its durability; each reason and warning also says which setting would be right."""
+    """A store's report about its durability. Each reason and warning also names the right setting."""
 
     durable: bool | None = None
     """Whether acknowledged writes survive a power failure of the server; None if unknown."""
     replicas: int = 0
-    """The number of further servers that have a write before it is acknowledged."""
+    """The number of other servers that receive a write before it is acknowledged."""
     reasons: tuple[str, ...] = ()
     version: str = ""
     schema: int | None = None
     warnings: tuple[str, ...] = ()
     size: int | None = None
-    """The bytes of its tables and indexes, or of the memory of its servers; None if it cannot tell."""
+    """The size in bytes of the store's tables and indexes, or of its servers' memory; None if it cannot tell."""
 
     @property
     def level(self) -> str:
@@ -38,7 +38,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_version(place: str, version: str, name: str, oldest: tuple[int, int]) -> None:
-    """Raise ConfigurationError if a server is too old; one that does not tell its version may be new enough."""
+    """Raise ConfigurationError if a server is too old; accept a server that does not report its version."""
     found = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if found and found < oldest:
         needed = ".".join(map(str, oldest))
@@ -56,7 +56,7 @@ def check_requirement(require: str) -> str:
 
 
 def lacks(health: Health, require: str) -> bool:
-    """Return True if a store gives less than is required.
+    """Return True if a store promises less than is required.
 
     `durable` and `replicated(n)` are different promises: one needs the disk, the other needs other servers.
     """
@@ -65,7 +65,7 @@ def lacks(health: Health, require: str) -> bool:
 
 
 def enforce(store: JobStore, require: str | None) -> None:
-    """Raise ConfigurationError, with the reason and the setting, if a store gives less than is required."""
+    """Raise ConfigurationError, with the reason and the setting, if a store promises less than is required."""
     if require is None:
         return
     health = store.health()

@@ -27,7 +27,7 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
             raise TypeError(f"{next(iter(options))!r} cannot be given to a store object that exists already")
         return url
     scheme, factory = _factory(url)
-    if scheme == "memory":  # it has no location and keeps no bytes
+    if scheme == "memory":  # a memory store has no location and keeps no bytes
         return _make(factory, scheme, {option: value for option, value in options.items() if option != "codec"})
     return _make(factory, scheme, options, url=url)
 
@@ -48,7 +48,7 @@ def open_for_app(url: str, name: str, **options: Any) -> JobStore:
 
 
 def check_url(url: T) -> T:
-    """Return a store's URL or a store; raise for anything else, before something relies on it."""
+    """Return a store's URL or a store; raise at once for anything else."""
     if isinstance(url, JobStore) or (isinstance(url, str) and "://" in url):
         return url
     if not isinstance(url, str):
@@ -96,6 +96,6 @@ def _plug_in(scheme: str) -> Any:
 
 
 def absent_file(url: str | JobStore) -> Path | None:
-    """Return the SQLite file of a URL if it does not exist: opening would make it, and hide a typo."""
+    """Return the SQLite file of a URL if it does not exist: opening would create it and hide a typo."""
     path = sqlite_file(url) if isinstance(url, str) else None
     return None if path is None or str(path).startswith("file:") or path.exists() else path

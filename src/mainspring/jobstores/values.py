@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Answers(list[T]):
-    """The answers of a store, one for each item of a batch; `refused` are the ids of the runs that the call refused."""
+    """The answers of a store, one for each item of a batch. `refused` holds the ids of runs that the call refused."""
 
     refused: tuple[str, ...]
 
@@ -49,11 +49,11 @@ class Hold(StrEnum):
 
     HELD = "held"
     LOST = "lost"
-    CANCEL = "cancel"  # still held, but somebody asked to stop it
+    CANCEL = "cancel"  # still held, but marked to be stopped
 
 
 class DuePage(msgspec.Struct):
-    """A page of due jobs, the store's now, and when the next job after the page comes due."""
+    """A page of due jobs, the store's now, and the time when the next job after the page comes due."""
 
     now: int
     jobs: list[DueJob]
@@ -61,7 +61,7 @@ class DuePage(msgspec.Struct):
 
 
 class ClaimedRuns(msgspec.Struct):
-    """Runs leased to a node, most urgent first within a want; the store's now; when the next run is due."""
+    """Runs leased to a node, most urgent first within a want; the store's now; the time when the next run is due."""
 
     now: int
     runs: list[Run]
@@ -69,35 +69,36 @@ class ClaimedRuns(msgspec.Struct):
 
 
 class RunStanding(msgspec.Struct, frozen=True, gc=False):
-    """The status of a run, and the run that refused it, for those who wait for its end."""
+    """The status of a run, and the id of the run that refused it, for callers that wait for its end."""
 
     status: Status
     refused: str | None = None
 
 
 SILENT_SECONDS: Final = 3.75
-"""With the default lease, a node is silent after this time: a page then shows the death of one within six seconds."""
+"""Call a node silent after this time, with the default lease: a page then shows its death within six seconds."""
 WORDS_MISSING: Final = 3
-"""A node is silent once this many of its heartbeats are missing."""
+"""Call a node silent once this many of its signs of life are missing."""
 
 
 def word_seconds(lease: float) -> float:
-    """Return how often a node says that it lives: at least twelve times per lease, if that is a usual one.
+    """Return the seconds between two signs of life of a node: a twelfth of a lease of 15 s or more.
 
-    A longer lease lets nodes stand still for longer; with a short one, it is as often as makes sense.
+    A longer lease lets nodes stand still for longer. With a shorter lease, the interval is 1.25 s, or two ninths of the
+    lease if that is less.
     """
     return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / WORDS_MISSING
 
 
 class NodeRun(msgspec.Struct, frozen=True):
-    """A run that a node executes, and since when."""
+    """A run that a node executes, and the time when it started."""
 
     id: str
     started_at: int
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it announces itself; the store sets `beat_at`."""
+    """The announcement of a node; the store sets `beat_at`."""
 
     id: str
     host: str
@@ -110,16 +111,16 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     stuck: int = 0  # threads lost to runs that did not end when stopped
     cluster: str = ""  # the sentinel that the process belongs to, as host:pid
     code: str = ""  # the version of the user's code
-    slots: int = 0  # runs that it can execute at once; an executor without a limit counts what it executes
+    slots: int = 0  # runs that it can execute at once; an executor without a limit counts its current runs
     busy: int = 0
-    runs: tuple[NodeRun, ...] = ()  # some of those it executes
-    done: int = 0  # runs that it has ended
-    rss: int = 0  # bytes of memory, 0 where the system does not say
-    every: float = 0.0  # seconds from one word of it to the next; 0 if it does not say
+    runs: tuple[NodeRun, ...] = ()  # some of the runs that it executes
+    done: int = 0  # the number of runs that have ended on it
+    rss: int = 0  # bytes of memory, 0 if the system does not report them
+    every: float = 0.0  # seconds between two of its signs of life; 0 if unknown
     beat_at: int = 0
 
     def seen_at(self, now: int, lease: float) -> NodeInfo:
-        """Return the node with its state at `now`: `silent` once three of its words are missing."""
+        """Return the node with its state at `now`: `silent` once three of its signs of life are missing."""
         silent = now - self.beat_at > WORDS_MISSING * (self.every or lease * 2 / 9) * SECOND
         return _with(self, state="silent") if silent else self
 
@@ -132,19 +133,19 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int = 0
     blocked: int = 0
     running: int = 0
-    limit: int | None = None  # runs at once; 0 or less: it is paused, -10 with a limit of 10 afterwards
+    limit: int | None = None  # runs at once; 0 or less means paused; -10 means paused, with a limit of 10 afterwards
     oldest_at: int | None = None
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused."""
+        """Whether the queue is paused."""
         return self.limit is not None and self.limit <= 0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a store: its queues, how many runs ever reached each final status, the number of jobs.
+    """The contents of a store: its queues, the number of runs that ever reached each final status, the number of jobs.
 
-    `limits` are the numbers that `set_gate` gave to other gates than those of queues.
+    `limits` are the numbers that `set_gate` has set for gates other than those of queues.
 
     For a query, a store sets only `matching`, the number of matching runs.
     """
@@ -154,7 +155,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
     limits: dict[str, int] = {}
     matching: int = 0
-    complete: bool = True  # for a query with a cap: whether every run was looked at that may match
+    complete: bool = True  # for a query with a cap: whether the store looked at every run that may match
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,11 +171,11 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
     gate: str | None = None
     lapsed: bool = False
-    since: int | None = None  # runs that were made before are not wanted: a store may stop there, its caller drops them
-    cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
+    since: int | None = None  # a store may stop at runs made before this instant; the caller drops any that it returns
+    cap: int | None = None  # a count may stop above this number
 
     def selects(self, run: Run) -> bool:
-        """Return True if a run matches by its own record; `after` and `lapsed` are for the store to judge."""
+        """Return True if a run's record matches the query; only the store can judge `after` and `lapsed`."""
         return (
             (not self.status or run.status in self.status)
             and (self.queue is None or run.queue == self.queue)
@@ -191,7 +192,7 @@ class Generation(msgspec.Struct, frozen=True):
     version: int
 
     def follows(self, before: Generation) -> bool:
-        """Return True if this part has lost nothing since `before`; a part that was recreated or rolled back has."""
+        """Return True if this part has lost no data since `before`; recreating or rolling it back loses data."""
         return self.made == before.made and self.version >= before.version
 
 

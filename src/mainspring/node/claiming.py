@@ -31,19 +31,21 @@ STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
 LOOK_AGAIN_SECONDS: Final = 0.05
-"""Look again this soon into lanes that gave all they had while others of the same claim have more: the store names the
-time of the next run only once for all lanes."""
+"""Look again this soon into lanes that a claim has emptied while other lanes of the same claim hold more runs.
+
+The store names only one time for the next run of all these lanes.
+"""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
-"""Wait this many seconds between two claims that find nothing, however many hints come."""
+"""Ignore hints for at most this long after claims that found nothing."""
 
 _PLACE: Final = attrgetter("queue", "executor")
 _PENDING: Final = Status.PENDING
 _REFUSED: Final = Condition.REFUSED
-"""The condition of outcomes that nobody reported: the settler cancelled a run that can no longer run."""
+"""The condition of an outcome without an executor's report: the settler cancelled a run that can no longer run."""
 _RAISED, _DROPPED = Result.RAISED, Result.REFUSED
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
-"""The events that are logged even without a listener."""
+"""The results that are always passed to `RunEvents`, which logs them even without a listener."""
 
 log = logging.getLogger("mainspring.worker")
 
@@ -63,9 +65,9 @@ class WorkerTick:
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
         self._seen: int | None = None
-        """The store's cursor when it was last noted that there may be runs in all lanes."""
+        """The store's cursor when this tick last noted that any lane may hold runs."""
         self._stale_at = 0
-        """From when on a claimed run may be stale, by the node's monotonic clock."""
+        """The earliest time at which a claimed run may be stale, by the node's monotonic clock."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
@@ -89,8 +91,8 @@ class WorkerTick:
                     self._look_at[lane] = min(at, self._look_at.get(lane, at))
 
     def look_everywhere(self) -> None:
-        """Look into all lanes at the next tick, or a moment later if other nodes were faster several times."""
-        cursor = self.link.store.cursor()  # first: whoever claims after the note sees all changes up to here
+        """Look into all lanes at the next tick, or a moment later if the last claims found nothing."""
+        cursor = self.link.store.cursor()  # read it first: a claim after the note then sees all changes up to here
         self._note(self.link.node.lanes.values(), self._not_before)
         self._seen = cursor
 
@@ -100,7 +102,7 @@ class WorkerTick:
         return cursor is not None and cursor == self._seen
 
     def look_now(self, queues: Iterable[str]) -> None:
-        """Look into all lanes at once, because this process has added runs to some queues, if one is served here."""
+        """Look into all lanes at once if this node serves one of `queues`, to which this process has added runs."""
         link = self.link
         if set(link.node.served_queues).isdisjoint(queues):
             return
@@ -109,18 +111,18 @@ class WorkerTick:
             return  # the listener was quicker
         self._note(link.node.lanes.values(), 0)
         link.wake_worker()
-        # Last, since the caller's thread may be interrupted: until then, the listener follows the change, too.
+        # Set this last: if the caller's thread is interrupted before, the listener still follows the change.
         self._seen = cursor
 
     def waits(self, lane: str | None = None) -> bool:
-        """Return True if a run is known to wait in the lane (or any) for a slot."""
+        """Return True if this tick knows of a run that waits for a slot, in this lane or in any."""
         if not self._look_at:
             return False
         now = self.link.now()
         return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
     def __call__(self) -> float:
-        """Settle ended runs, then claim waiting ones; with a server as the store, two threads do the two."""
+        """Settle ended runs, then claim waiting ones; for a store on a server, two threads do this instead."""
         self.settles()
         return self.claims()
 
@@ -154,7 +156,7 @@ class WorkerTick:
     def _settle(self) -> None:
         link, now = self.link, self.link.now()
         outbox, settler = self.outbox, self._settler
-        # Conclude once: a settle that is repeated after an outage writes the same outcomes.
+        # Conclude each report only once: a settle repeated after an outage then writes the same outcomes.
         while outbox and len(settler.unsettled) < CLAIM_BATCH_RUNS:
             report = outbox.popleft()
             settler.add(report, self._conclude(report, now), now)
@@ -174,7 +176,7 @@ class WorkerTick:
             run = outcome.run
             if run.status is _PENDING:
                 self.look(run.lane, run.run_at)
-            elif run.followed:  # whoever came after it may be pending now
+            elif run.followed:  # the runs after it may be pending now
                 self.look_everywhere()
                 link.wake_worker()
             for follower in outcome.then:
@@ -194,7 +196,7 @@ class WorkerTick:
         try:
             if report.result is _DROPPED:
                 return drop(report.run, self._settler.reason_for(report.run), now)
-            # Only a retry needs chance, for its back-off.
+            # Only a retry needs a random number, for its back-off.
             return conclude(report, now, link.node.clock.random() if report.result is _RAISED else 0.0)
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
@@ -222,7 +224,7 @@ class WorkerTick:
         token = node.new_token()
         if node.watcher is not None:
             node.watcher.claiming(node.id, token, lanes)
-        for lane in lanes:  # before the store looks, so that hints of other nodes meanwhile are not lost
+        for lane in lanes:  # before the store looks, so that hints that arrive meanwhile are not lost
             self._look_at.pop(lane, None)
         asked = node.clock.monotonic()
         try:
@@ -240,10 +242,11 @@ class WorkerTick:
         return 0.0 if wants else delay
 
     def _wants(self) -> tuple[list[Want], float]:
-        """Return what to claim of the lanes in which runs may be due, and in how many seconds others may be.
+        """Return the wants for lanes that may hold due runs, and the seconds until other lanes may hold some.
 
-        The executors take turns to come first, where a limit holds for all of them. A queue that this node limits is a
-        want of its own; it may bring runs beyond the free slots, but no more than its limit.
+        The executors take turns to come first, because they share the limit of runs that this process may execute. A
+        queue that this node limits gets a separate want. The wants of one executor may together ask for more runs than
+        it has free slots, but none asks for more than its queue's limit.
         """
         wants: list[Want] = []
         if not self._look_at:
@@ -275,7 +278,7 @@ class WorkerTick:
         return wants, delay
 
     def _room_in_queues(self) -> dict[str, int]:
-        """Return how many more runs of each queue that this node limits it may hold."""
+        """Return, for each queue that this node limits, how many more of its runs the node may hold."""
         room: dict[str, int] = {}
         for queue, limit in (self.link.node.queues or {}).items():
             if limit is not None:
@@ -283,7 +286,7 @@ class WorkerTick:
         return room
 
     def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
-        """Note when to look into the lanes again: into those of wants that got all they asked for first."""
+        """Note when to look into the lanes again; look first into the lanes of wants that were filled."""
         next_at = claimed.next_at
         if next_at is None:
             return
@@ -296,7 +299,7 @@ class WorkerTick:
             self._note([lanes], next_at if is_full else later)
 
     def _pace_hints(self, claimed: ClaimedRuns) -> None:
-        """If a hint wakes a whole fleet for one run, let nodes that find nothing come a little later next time."""
+        """Delay the next claim of a node that found nothing: a hint about one run may wake a whole fleet."""
         if claimed.runs:
             self._pause, self._not_before = 0.0, 0
             return
@@ -316,7 +319,7 @@ class WorkerTick:
 
 
 def _by_limit(lanes: list[str], room: dict[str, int]) -> list[tuple[str | None, list[str]]]:
-    """Put the lanes of queues without a limit together, and each of the others by itself, with its queue."""
+    """Group the lanes of queues without a limit together; list every other lane by itself, with its queue."""
     some = [lane for lane in lanes if queue_of(lane) not in room]
     apart: list[tuple[str | None, list[str]]] = [(queue, [lane]) for lane in lanes if (queue := queue_of(lane)) in room]
     return [(None, some), *apart] if some else apart

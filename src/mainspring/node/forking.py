@@ -18,7 +18,7 @@ class ForkAware(Protocol):
     """An object with threads."""
 
     def _after_fork(self) -> None:
-        """Mark this as stopped; called in the child."""
+        """Mark this object as stopped; called in the child."""
 
 
 _started: weakref.WeakSet[ForkAware] = weakref.WeakSet()
@@ -48,7 +48,7 @@ _masks = threading.local()
 def handle_here(number: int, handler: Callable[[int, Any], object]) -> Any:
     """Handle a signal in this process, but not in forked ones; return the previous handler.
 
-    A task may fork, by multiprocessing for example. With our handler for SIGTERM the child could not be terminated.
+    A task may fork, through multiprocessing for example. If the child kept our handler, SIGTERM could not end it.
     """
     _hook_signals()
     _handlers[number] = handler
@@ -62,7 +62,7 @@ def _hook_signals() -> None:
 
 
 def _hold_signals() -> None:
-    # Until the child has reset its handlers: ours would take a signal that comes before, and it would be lost.
+    # Block signals until the child has reset its handlers: our handler would swallow a signal that comes earlier.
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _handlers)
 
 
@@ -81,7 +81,7 @@ def _reset_signals() -> None:
 def check_threads(what: str) -> None:
     """Raise RuntimeError where threads are turned off."""
     try:
-        uwsgi = import_module("uwsgi")  # there only inside a uWSGI server
+        uwsgi = import_module("uwsgi")  # exists only inside a uWSGI server
     except ImportError:
         return
     if not getattr(uwsgi, "has_threads", True):

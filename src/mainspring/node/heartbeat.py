@@ -1,4 +1,4 @@
-"""The heartbeat tick: renew the leases of the runs here, announce the node, stop runs that are lost or cancelled."""
+"""The heartbeat tick: renew the leases of this node's runs, announce the node, stop lost or cancelled runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["HeartbeatTick", "cluster_of", "describe", "resident_bytes"]
 NOTES_SECONDS: Final = 1.0
 """Store the progress, data and log lines of runs this often."""
 REFERENCE_LIMIT_CHARS: Final = 200
-"""Cut the name of a function to this length when the node announces that it lacks it."""
+"""Announce only this many characters of the name of a function that the node lacks."""
 MOST_SLOTS_SHOWN: Final = 100
-"""Of an executor with more slots than this, such as an event loop, announce only those that execute a run."""
+"""Announce only the busy slots of an executor that has more slots than this, such as an event loop."""
 MOST_RUNS_SHOWN: Final = 64
 MOST_MISSING_FUNCTIONS: Final = 100
 """Announce at most this many functions that the node lacks."""
@@ -40,7 +40,7 @@ class HeartbeatTick:
         self.link = link
         watcher = link.node.watcher
         self.steady_since: float | None = None if watcher is None else watcher.steady_since
-        """Since when every heartbeat has succeeded, here or in the watcher; None after one that failed."""
+        """The time since which every heartbeat has succeeded, here or in the watcher; None after a failed one."""
 
         self._beat_at = 0.0
         self._spoke_at = 0.0
@@ -54,7 +54,7 @@ class HeartbeatTick:
             self.link.care.wake(self)
 
     def __call__(self) -> float:
-        """Send a heartbeat if it is time, else a sign of life, else the changed notes of runs."""
+        """Send what is due: a whole heartbeat, or only a sign of life, or only the changed notes of runs."""
         node, now = self.link.node, self.link.node.clock.monotonic()
         every = word_seconds(node.lease)
         if now >= self._beat_at or self.steady_since is None:
@@ -69,7 +69,7 @@ class HeartbeatTick:
         return max(0.0, soonest - node.clock.monotonic())
 
     def _speak(self, now: float) -> None:
-        """Say that the node lives, and what it does."""
+        """Announce that the node is alive, and its load."""
         try:
             self.link.announce()
         except BaseException:  # the next tick sends a whole heartbeat
@@ -85,7 +85,7 @@ class HeartbeatTick:
             self._hurried, self._told_at = False, now
             if node.watcher is None:
                 self._extend([run for run in list(link.claims.values()) if run.token is not None])
-            else:  # whoever watches renews, also while a task holds the interpreter
+            else:  # the watcher renews the leases, even while a task holds the GIL
                 self._tell(now)
         except BaseException:
             self.steady_since = None
@@ -112,8 +112,8 @@ class HeartbeatTick:
         for run, answer in zip(runs, self._sent(beats), strict=True):
             if answer is Hold.HELD:
                 continue
-            # A run whose outcome is on its way has lost nothing: the settle says whether another node took it. Look
-            # into `reported` first: `end` forgets the claim before the report.
+            # A run whose outcome is on its way is not lost: the settle finds out whether another node took it. Check
+            # `reported` first, because `end` drops the claim before the report.
             if (answer is Hold.LOST and run.id in link.reported) or link.claims.get(run.id) is not run:
                 continue
             if answer is Hold.LOST:
@@ -124,7 +124,7 @@ class HeartbeatTick:
         store, lease = self.link.store, self.link.node.lease
         try:
             return store.extend(beats, lease)
-        except EncodeError:  # renew all leases first; then see whose notes cannot be stored
+        except EncodeError:  # renew all leases first; then find the run whose notes cannot be stored
             answers = store.extend([Beat(beat.run_id, beat.token) for beat in beats], lease)
         for beat in beats:
             if beat.progress is None and beat.data is None and not beat.log:
@@ -136,11 +136,11 @@ class HeartbeatTick:
         return answers
 
 
-# -- what a node says of itself ------------------------------------------------------------------------------------
+# -- the announcement of a node ------------------------------------------------------------------------------------
 
 
 def describe(link: StoreLink) -> NodeInfo:
-    """Describe a node for the others on one of its stores."""
+    """Describe a node for the other nodes on one of its stores."""
     node = link.node
     return NodeInfo(
         id=node.id,
@@ -167,7 +167,7 @@ def cluster_of(node: Node) -> str:
 
 
 def _load(link: StoreLink) -> dict[str, Any]:
-    """Return how many slots there are, how many execute a run, and some of those runs, the oldest claims first."""
+    """Return the number of slots, the number of busy slots, and some of their runs, the oldest claims first."""
     slots = busy = 0
     for alias, executor in list(link.node.executors.items()):
         held = sum(each.in_flight.get(alias, 0) for each in link.node.links.values())
@@ -179,7 +179,7 @@ def _load(link: StoreLink) -> dict[str, Any]:
 
 
 def _sentinel_pid() -> int:
-    """Return the process that started this worker process, also where a fork server stands between the two."""
+    """Return the id of the process that started this worker process, even through a fork server."""
     from multiprocessing import parent_process  # a worker process has imported it
 
     parent = parent_process()
@@ -187,7 +187,7 @@ def _sentinel_pid() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of memory this process uses, 0 where the system does not say."""
+    """Return the bytes of memory that this process uses, or 0 if the system does not report them."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
-"""Put the results of other runs in place of their placeholders, for runs that are about to be executed.
+"""Replace the placeholders in the arguments of claimed runs by the results of other runs.
 
-This happens in the process that claimed the runs, before an executor gets them. So it works the same for threads,
-child processes and event loops, and only this process needs the store.
+The process that claimed the runs does this before an executor gets them. So it works the same for threads, child
+processes and event loops, and only this process needs the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READ_RUNS: Final = 1000
 
 
 def read_runs(store: JobStore, run_ids: Sequence[str]) -> dict[str, Run | None]:
-    """Return runs by their ids."""
+    """Return the runs with these ids, by id; None for a run that is gone."""
     found: dict[str, Run | None] = {}
     for start in range(0, len(run_ids), READ_RUNS):
         part = run_ids[start : start + READ_RUNS]
@@ -37,12 +37,12 @@ def read_runs(store: JobStore, run_ids: Sequence[str]) -> dict[str, Run | None]:
 
 
 def fill_inputs(store: JobStore, runs: Sequence[Run]) -> list[Run]:
-    """Return runs with the results that their arguments stand for; a run that misses one raises that when called."""
+    """Return runs with results in place of placeholders; a run without one of its results raises that when called."""
     found = read_runs(store, list(dict.fromkeys(run_id for run in runs for run_id in needed_runs(run))))
     filled, used = [], set[str]()
     for run in runs:
         needed = needed_runs(run)
-        # A result that several runs use is copied, since each may change it; a memory store shares objects anyway.
+        # Copy a result that several runs use, since each run may change it; a memory store shares objects anyway.
         again = () if store.keeps_objects else used.intersection(needed)
         used.update(needed)
         filled.append(_filled(run, {**found, **{run_id: _copied(found[run_id]) for run_id in again}}))
@@ -54,7 +54,7 @@ def read_inputs(store: JobStore, run: Run) -> list[Any]:
     known: dict[str, Run | None] = {}
 
     def behind_joins(edges: Iterable[After]) -> Iterator[Run]:
-        """Yield the runs that edges lead from, seen through joins; a marker has no result."""
+        """Yield the runs at the start of these edges; replace a join by the runs before it, and skip markers."""
         ids = [edge.id for edge in edges]
         known.update(read_runs(store, [run_id for run_id in ids if run_id not in known]))
         for run_id in ids:

@@ -26,15 +26,15 @@ __all__ = ["JanitorTick"]
 
 RECOVERY_PAGE_RUNS: Final = 100
 RESTORE_AFTER_SECONDS: Final = 60.0
-"""Try this often to restore jobs that a node with other keys could not read."""
+"""Try this often to restore records that a node with other keys could not read."""
 
 ABANDONED_SECONDS: Final = 600.0
-"""Cancel a flow that is not stored as a whole after this many seconds: whoever stored it is gone."""
+"""Cancel a flow that is not stored completely after this many seconds: the process that stored it is gone."""
 MARKERS_SECONDS: Final = 60.0
-"""Look this often for such flows."""
+"""Look this often for flows that are not stored completely."""
 
 SWEEP_SECONDS: Final = 300.0
-"""Look this often for records that somebody altered so that no other query finds them."""
+"""Look this often for records that were altered in the store so that no other query finds them."""
 PRUNING_PAUSE_SECONDS: Final = 3600.0
 """Prune nothing for this long after the store's clock jumped: a deleted run does not come back."""
 
@@ -42,32 +42,31 @@ log = logging.getLogger("mainspring.janitor")
 
 
 class JanitorTick:
-    """Cleans up after dead nodes. Every node has one; the store judges each step."""
+    """Cleans up after dead nodes. Every node has a janitor; where two try the same step, the store decides."""
 
     def __init__(self, link: StoreLink) -> None:
         self.link = link
         self._restores_at = link.node.clock.monotonic() + RESTORE_AFTER_SECONDS
         self._sweeps_at = link.node.clock.monotonic() + SWEEP_SECONDS
         self._seen: tuple[int, float] | None = None
-        """The store's time at the last look, and this node's monotonic time just before it."""
+        """The store's time at the last look, and this node's monotonic time just before that look."""
         self._patient_until = self._prunes_at = 0.0
         self._markers_at = link.node.clock.monotonic() + MARKERS_SECONDS * link.node.clock.random()
         self.unserved, self.health = UnservedQueues(link), JobHealthWatch(link)
         self.chores: list[Callable[[], object]] = []
-        """What else to do at each look; a chore that raises is logged and tried again."""
+        """Functions to call at each look; an error of a chore is logged, and the next look calls it again."""
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then restore records that other nodes have set aside."""
         link, node = self.link, self.link.node
         steady, jumped = link.heartbeat.steady_since, self._has_jumped()
         if not jumped:
-            # A run that is executed here is alive even if its lease is over: this machine may have slept. So ask for
-            # more.
+            # This node's own runs are alive even if their leases are over: this machine may have slept. They may fill
+            # the page, so ask for more.
             mine = set(link.claims)
             expired = link.store.find_runs(RunQuery(lapsed=True), limit=RECOVERY_PAGE_RUNS + len(mine))
             dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
-            # During an outage nobody could renew. So a node may recover runs only after a whole lease without an
-            # outage.
+            # No node can renew its leases during an outage. So recover runs only after a whole lease without one.
             if steady is None or node.clock.monotonic() - steady < node.lease:
                 dead = [run for run in dead if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
             if dead and self._recover(dead) and len(expired) >= RECOVERY_PAGE_RUNS:
@@ -88,7 +87,7 @@ class JanitorTick:
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _mend(self) -> None:
-        """Put back what others have set aside; now and then look for what somebody altered."""
+        """Restore records that other nodes have set aside; now and then look for altered records."""
         link, clock = self.link, self.link.node.clock
         now = clock.monotonic()
         thorough = now >= self._sweeps_at
@@ -101,14 +100,14 @@ class JanitorTick:
             link.wake()
 
     def _has_jumped(self) -> bool:
-        """Return True if leases may be over only because the store's clock was put forward, or all machines slept."""
+        """Return True if leases may be over only because the store's clock jumped ahead or all machines slept."""
         link, clock = self.link, self.link.node.clock
         before, asked = self._seen, clock.monotonic()
         now = link.store.beat()
         link.observe(now, asked)
         self._seen, here = (now, asked), clock.monotonic()
         if before is not None:
-            ahead = (now - before[0]) / SECOND - (here - before[1])  # at least, however slowly the store answered
+            ahead = (now - before[0]) / SECOND - (here - before[1])  # a lower bound, however slowly the store answered
             if ahead > link.node.lease / 3:
                 alias = link.alias
                 log.warning(
@@ -120,7 +119,7 @@ class JanitorTick:
         return here < self._patient_until
 
     def _recover(self, dead: list[Run]) -> int:
-        """Make runs claimable again, or end them if their policy forbids that; return how many."""
+        """Make runs claimable again, or end them if their policy forbids that; return the number of recovered runs."""
         now, settler, recovered = self.link.now(), Settler(self.link.store), 0
         for run in dead:
             try:
@@ -143,7 +142,7 @@ class JanitorTick:
         return recovered
 
     def _cancel_abandoned(self) -> None:
-        """Cancel the markers of flows that nobody goes on storing; each takes its flow along."""
+        """Cancel the markers of abandoned flows; cancelling a marker cancels its flow."""
         link, now = self.link, self.link.now()
         query = RunQuery(status=(Status.PENDING,), queue=MARKER_QUEUE)
         settler = Settler(link.store)

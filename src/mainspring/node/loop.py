@@ -1,4 +1,4 @@
-"""Run ticks until stopped. Threads, wake-ups, back-off after errors and stopping are all here."""
+"""Run ticks until stopped. All threads, wake-ups, back-off after errors and stopping of a node are here."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Tick = Callable[[], float]
 class Loop:
     """Runs ticks on one thread. After a tick fails, `failed` returns the delay until its next try.
 
-    A thread that has a reason to wake the loop may call the ticks itself (`call_now`), which saves the time until the
-    loop's own thread is awake. Only one thread calls ticks at a time.
+    A thread that would wake the loop may call the ticks itself (`call_now`). That saves the time in which the loop's
+    thread wakes up. Only one thread calls ticks at a time.
     """
 
     def __init__(
@@ -46,27 +46,27 @@ class Loop:
         self._failed = failed
         self._finished = finished
         self._around = around
-        """Wraps the life of the thread."""
+        """The context in which the thread runs."""
         self._wake = clock.wake()
         self._woken = [True] * len(self._ticks)
         self._due = [0.0] * len(self._ticks)
         self._stepping = threading.Lock()
         self._stepper: int | None = None
-        """The thread that calls ticks now, and holds that lock."""
+        """The id of the thread that calls ticks now; it holds `_stepping`."""
         self._sleeps_until = 0.0
         self._thread: threading.Thread | None = None
 
     def wake(self, tick: Tick | None = None) -> None:
-        """Call one tick, or all, as soon as possible; any thread may ask."""
+        """Call one tick, or all, as soon as possible; any thread may call this."""
         if tick is None:
             self._woken[:] = [True] * len(self._ticks)
         else:
             self._woken[self._numbers[tick]] = True
-        if self._stepper != threading.get_ident():  # else a tick asks for another, and `step` sees it
+        if self._stepper != threading.get_ident():  # otherwise a tick wakes another one, and `step` sees the flag
             self._wake.set()
 
     def call_now(self, *ticks: Tick) -> None:
-        """Call some ticks on this thread, unless another thread is calling ticks; `keep_time` has to follow."""
+        """Call some ticks on this thread, unless another thread calls ticks now. Call `keep_time` afterwards."""
         for tick in ticks:
             self._woken[self._numbers[tick]] = True
         if not self._stepping.acquire(blocking=False):
@@ -79,7 +79,7 @@ class Loop:
             self._stepping.release()
 
     def keep_time(self) -> None:
-        """Wake the loop's own thread if it would sleep for too long now."""
+        """Wake the loop's thread if it would sleep beyond the next due tick."""
         if True in self._woken or min(self._due) < self._sleeps_until:
             self._wake.set()
 
@@ -92,11 +92,11 @@ class Loop:
             for index, tick in enumerate(self._ticks):
                 if not woken[index] and now < due[index]:
                     continue
-                # Cleared before the tick, so that a wake-up during the tick calls it again.
+                # Clear the flag before the tick, so that a wake-up during the tick calls it again.
                 woken[index] = False
                 try:
                     delay = tick()
-                except BaseException as error:  # a loop that ends while its node is alive leaves everybody waiting
+                except BaseException as error:  # without this loop, a living node would do nothing for its store
                     if _is_death(error):
                         raise
                     delay = self._delay_after(error)
@@ -121,13 +121,13 @@ class Loop:
             with self._stepping:
                 delay = self.step()
                 self._sleeps_until = min(self._due)
-            if os.getpid() != home:  # a trigger or a back-off function of the user's may have forked
+            if os.getpid() != home:  # a user's trigger or back-off function may have forked
                 leave_if_forked(home)
             if delay > 0 and not self._finished():
                 self._wake.wait(delay)
 
     def start(self) -> None:
-        """Run on a thread of its own."""
+        """Start a thread that runs the loop."""
         self._thread = threading.Thread(target=self._run_wrapped, name=self._name, daemon=True)
         self._thread.start()
 
@@ -136,7 +136,7 @@ class Loop:
             self.run()
 
     def join(self) -> None:
-        """Wait until the loop has ended, unless a tick asks for it."""
+        """Wait until the loop has ended; return at once if one of its ticks calls this."""
         here = threading.get_ident()
         if self._thread is not None and here not in (self._thread.ident, self._stepper):
             self._thread.join()
@@ -146,4 +146,4 @@ class Loop:
 
 def _is_death(error: BaseException) -> bool:
     """Return True if the loop runs in a greenlet that is being ended."""
-    return type(error).__name__ == "GreenletExit"  # of a package that need not be installed
+    return type(error).__name__ == "GreenletExit"  # compare names: greenlet may not be installed

@@ -1,4 +1,4 @@
-"""Make ids of jobs and runs that nobody else makes."""
+"""Make unique ids of jobs and runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UUID4_FREE: Final = (1 << 128) - 1 & ~(15 << 76 | 3 << 62)
 
 
 def new_job_id() -> str:
-    """Make a job id: a random uuid4 in hex, without a system call and an object for each."""
+    """Make a job id: a random uuid4 in hex, without the system call and the object of `uuid.uuid4`."""
     return f"{_random_bits()(128) & _UUID4_FREE | _UUID4_FIXED:032x}"
 
 
 def new_run_id() -> str:
-    """Make a run id that sorts by time, so that indexes stay small, and that nobody else makes."""
+    """Make a unique run id that sorts by time, so that indexes stay small."""
     return f"{time.time_ns() // 1_000_000:012x}{_random_bits()(80):020x}"
 
 
@@ -35,6 +35,6 @@ def new_run_ids(count: int) -> list[str]:
 @cache
 def _random_bits() -> Callable[[int], int]:
     source = random.Random()
-    if hasattr(os, "register_at_fork"):  # else a forked child would make the same ids as its parent
+    if hasattr(os, "register_at_fork"):  # without a new seed, a forked child would make its parent's ids
         os.register_at_fork(after_in_child=source.seed)
     return source.getrandbits

@@ -3,7 +3,7 @@
 Each store is a `StoreLink` with three loops. The first claims and fires (`worker`, `scheduler`). The second settles
 runs that have ended; for a store in memory the first does that too. The third keeps claims alive and cleans up after
 dead nodes (`heartbeat`, `janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal: where
-two may try the same thing, the store decides.
+two try the same step, the store decides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mainspring.node.store_link import StoreLink
 __all__ = ["Node", "Watcher"]
 
 CLAIM_AHEAD_SECONDS: Final = 0.2
-"""Claim this many seconds of work ahead of what the slots execute now."""
+"""Claim this many seconds of work ahead of the runs that the slots execute now."""
 MOST_CLAIMED_RUNS: Final = 4000
 """Hold at most this many claimed runs: the node executes and settles some while the store hands out the next."""
 FIRST_RATE_PER_SECOND: Final = 250.0
@@ -46,17 +46,20 @@ RATE_WINDOW_SECONDS: Final = 0.1
 
 
 class Watcher(Protocol):
-    """The supervisor of this process, which needs to know what it has claimed."""
+    """The supervisor of this process, which needs to know the runs that the process has claimed."""
 
     steady_since: float | None
-    """Since when the store has answered, by the monotonic clock; outages before this process began count, too."""
+    """The time since which the store has answered, by the monotonic clock.
+
+    An outage before this process began counts, too.
+    """
 
     @property
     def runs_left(self) -> int | None:
         """How many more runs this process may execute, including those it holds; None for any number."""
 
     def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
-        """Note that a claim is about to be tried: repeating it with this token finds what it brought."""
+        """Note that the node is about to claim: repeating the claim with this token finds its runs."""
 
     def claimed(self, runs: Sequence[Run]) -> None:
         """Note claimed runs, before any of them is executed."""
@@ -66,14 +69,14 @@ class Watcher(Protocol):
 
     @property
     def began_at(self) -> float:
-        """Since when the supervisor is there, by the monotonic clock."""
+        """The time when the supervisor began, by the monotonic clock."""
 
     def stop_all(self) -> None:
         """Ask the supervisor to stop, with all its processes."""
 
 
 class Node:
-    """One process at work: it is started once, drained, stopped."""
+    """The node of one process. It starts once, drains and stops."""
 
     def __init__(
         self,
@@ -107,46 +110,46 @@ class Node:
         self.retry_interval = retry_interval
         self.timezone = timezone
         self.queues = queues
-        """The queues this node serves, each with its limit of runs at once; None: those named after its executors."""
+        """The queues this node serves, each with its limit of runs at once; None for the queues of its executors."""
         self.prepare = prepare or _with_function
         """Finds the function and the executor of a claimed run; raises LookupError if this node lacks the code."""
         self.executor_for = executor_for or _unknown
-        """Names the executor that the runs of a call in a queue need, None if that is not known here."""
+        """Names the executor that a call in a queue needs; None if this node does not know it."""
         self.unstarted = unstarted or {}
-        """The slots of executors that start when a run first needs them."""
+        """The number of slots of each executor that starts only when a run first needs it."""
         self._lanes: tuple[object, dict[str, tuple[str, ...]]] = None, {}
         self.schedules = schedules
         self.watcher = watcher
         self.declare = declare
-        """Adds the declared schedules that are not in the store; called when the store has lost data."""
+        """Adds the declared schedules that the store lacks; called when the store has lost data."""
         self.code = code
         """The version of the user's code, for people to read."""
         self.alerts = {} if alerts is None else alerts
-        """Where to send changes of the health of jobs, by name."""
+        """The targets of alerts about the health of jobs, by name."""
         self.app_name = app_name
         self.done = 0
         """How many runs have ended here."""
         self.paused = False
         self.quiet = False
-        """Whether somebody has told this node, from elsewhere, to fire and claim nothing."""
+        """Whether a person has ordered this node, through the store, to fire and claim nothing."""
         self.draining = False
         self.finishing = False
-        """While draining, also execute the runs that wait in a store from which no other node could take them later."""
+        """Whether a draining node also executes the waiting runs of memory stores, which no other node can take."""
         self.missing = Complaints()
         """References of functions that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
         self.rates: dict[str, float] = {}
-        """Runs that ended per second lately, by executor."""
+        """Recent number of ended runs per second, by executor."""
         self._ended: dict[str, tuple[float, int]] = {}
-        """By executor: an instant of the monotonic clock, and how many runs have ended since."""
+        """The start of the current rate window by the monotonic clock, and the runs ended since, by executor."""
         self.events = events or RunEvents(listeners, zone=lambda: timezone)
         """Publishes events about runs."""
         self._started = False
         self.started_at = self.clock.now()
         self._began_at = self.clock.monotonic()
         self._leave = leave
-        """Stops whatever started this node; it may block."""
+        """Stops the app or scheduler that started this node; it may block."""
         self._tokens = 0
         self._stem = os.urandom(8).hex()
 
@@ -160,7 +163,7 @@ class Node:
         return link
 
     def start(self) -> None:
-        """Start the loops of all stores, now and later added ones."""
+        """Start the loops of all stores, and of those added later."""
         self._started = True
         for link in list(self.links.values()):
             link.start()
@@ -173,7 +176,7 @@ class Node:
         return link
 
     def close_store(self, link: StoreLink) -> None:
-        """Give back the unstarted runs of a removed store, and leave it when the others have ended."""
+        """Give back the unstarted runs of a removed store, wait for the started ones, and leave the store."""
         self.withdraw()
         link.close()
         self._leaving.remove(link)
@@ -188,7 +191,7 @@ class Node:
         self.wake()
 
     def be_quiet(self, quiet: bool) -> None:
-        """Fire and claim nothing, or go on, as somebody has ordered; a paused node stays paused."""
+        """Follow an order to fire and claim nothing, or to go on; a paused node stays paused."""
         if self.quiet != quiet:
             self.quiet = quiet
             self.wake()
@@ -196,21 +199,22 @@ class Node:
                 link.announce()
 
     def leave(self) -> None:
-        """Stop whatever started this node, as somebody has ordered: the sentinel, or the app or scheduler."""
+        """Follow an order to stop: stop the sentinel, or else the app or scheduler that started this node."""
         if self.watcher is not None:
             self.watcher.stop_all()
         elif self._leave is not None and not self.draining:
-            # Stopping waits for the loop that called this. The thread is no daemon, so the interpreter waits for it.
+            # Use a thread, because stopping waits for the loop that called this. It is not a daemon thread, so the
+            # interpreter waits for it.
             threading.Thread(target=self._leave, name="mainspring-leave").start()
 
     @property
     def order_name(self) -> str:
-        """The name under which people give orders to this node: worker processes follow those to their sentinel."""
+        """The name that orders to this node use; worker processes follow the orders to their sentinel."""
         return self.id if self.watcher is None else cluster_of(self)
 
     @property
     def ordered_since(self) -> float:
-        """Since when orders under that name mean this node, by the monotonic clock."""
+        """The time since which `order_name` means this node, by the monotonic clock; older orders are not for it."""
         return self._began_at if self.watcher is None else self.watcher.began_at
 
     def wake(self) -> None:
@@ -219,13 +223,13 @@ class Node:
             link.wake()
 
     def wake_for(self, alias: str, at: int | None) -> None:
-        """Make sure that the scheduler loop sees a job that is due at `at` in time."""
+        """Make the scheduler loop look in time for a job that is due at `at`."""
         link = self.links.get(alias)
         if link is not None and at is not None:
             link.scheduler.wake_for(at)
 
     def drain(self, *, finish: bool) -> None:
-        """Fire nothing more, and give back unstarted runs; with `finish`, only those that another node could take."""
+        """Fire nothing more, and give back unstarted runs; with `finish`, only the runs that another node can take."""
         self.finishing = finish
         self.draining = True
         self.wake()
@@ -242,7 +246,7 @@ class Node:
         """Take unstarted runs back from the executors and give them back to their stores."""
         for executor in list(self.executors.values() if executors is None else executors):
             taken = executor.withdraw(older_than)
-            if taken and older_than is not None:  # what is executed now takes longer than what was before
+            if taken and older_than is not None:  # the current runs take longer than the earlier ones did
                 alias = taken[0].executor or taken[0].queue[1:]
                 self.pace[alias] = max(self.pace.get(alias, 0.0), CLAIM_AHEAD_SECONDS)
             for run in taken:
@@ -250,11 +254,11 @@ class Node:
                     if link.claims.get(run.id) is run:
                         link.report(Report(run, Result.UNSTARTED))
 
-    # -- what the ticks ask ------------------------------------------------------------------------------------
+    # -- for the ticks -----------------------------------------------------------------------------------------
 
     @property
     def firing(self) -> bool:
-        """Whether due jobs are fired."""
+        """Whether this node fires due jobs now."""
         return self.schedules and not (self.paused or self.quiet or self.draining)
 
     @property
@@ -266,7 +270,8 @@ class Node:
     def lanes(self) -> dict[str, tuple[str, ...]]:
         """The lanes that this node claims for each of its executors.
 
-        The first executor also gets the lanes for those that this node lacks: `prepare` knows where the runs go.
+        The first executor also gets the lanes of the executors that this node lacks: `prepare` finds another executor
+        for their runs.
         """
         if self.queues is None:
             return {alias: (f".{alias}",) for alias in list(self.executors)}
@@ -282,7 +287,7 @@ class Node:
 
     @property
     def listening(self) -> int:
-        """The mask of the events that have a listener: other events are not even made."""
+        """The mask of the events that have a listener; no other events are made."""
         return self.events.listeners.mask
 
     def new_token(self) -> str:
@@ -291,7 +296,7 @@ class Node:
         return f"{self._stem}{self._tokens:x}"
 
     def elapsed(self) -> int:
-        """Return microseconds by the monotonic clock, by which executors measure the runs of every store."""
+        """Return the monotonic time in microseconds; executors measure the runs of every store by it."""
         return int(self.clock.monotonic() * 1e6)
 
     def local(self, us: int) -> datetime:
@@ -299,18 +304,18 @@ class Node:
         return from_us(us).astimezone(self.timezone)
 
     def free(self, alias: str) -> int:
-        """Return how many more runs an executor should be given, of those that this process may still execute."""
+        """Return how many more runs to give an executor, within the number that this process may still execute."""
         left = MOST_CLAIMED_RUNS if self.watcher is None else self.runs_left()
         return min(left, self.room_of(alias))
 
     def room_of(self, alias: str) -> int:
-        """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
+        """Return how many more runs an executor has room for: its slots, plus the runs that will end in a moment."""
         executor = self.executors.get(alias)
         slots = self.unstarted.get(alias, 0) if executor is None else executor.usable_slots
         pace = self.pace.get(alias)
         wanted = slots
         if slots and pace is not None:
-            # Bounded by the time that a run takes, and by how many really end: the store or the machine may be slower.
+            # Bound this by the time a run takes and by the measured rate: the store or the machine may be slower.
             rate = self.rates.get(alias, FIRST_RATE_PER_SECOND)
             wanted = max(
                 slots,
@@ -327,13 +332,13 @@ class Node:
     def runs_left(self) -> int:
         """Return how many more runs this process may claim before it reaches its limit of executed runs."""
         left = None if self.watcher is None else self.watcher.runs_left
-        # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
+        # Read `left` before the claims. A run counts as executed before its claim is dropped, so every run is counted.
         if left is None:
             return MOST_CLAIMED_RUNS
         return min(MOST_CLAIMED_RUNS, left - sum(len(link.claims) for link in self.links.values()))
 
     def note_ended(self, alias: str, number: int) -> None:
-        """Measure how many runs an executor ends per second: a rise counts at once, a fall by and by."""
+        """Measure how many runs an executor ends per second; a rise counts at once, a fall only half at a time."""
         self.done += number
         now = self.clock.monotonic()
         since, count = self._ended.get(alias, (now, 0))
@@ -345,7 +350,7 @@ class Node:
         self._ended[alias] = since, count
 
     def publish(self, event: SchedulerEvent) -> None:
-        """Tell the listeners."""
+        """Deliver an event to the listeners that want it."""
         self.events.publish(event)
 
     def notify(self, code: int, run: Run, reason: str) -> None:
@@ -354,7 +359,7 @@ class Node:
 
 
 def _unknown(call: Call, policy: Policy) -> str | None:
-    """Say that nothing is known of the executor that a call needs."""
+    """Return None: this node does not know which executor a call needs."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""Where executors report the outcomes of runs: any thread may, and the worker tick settles them."""
+"""Collect the reports of executors about runs, from any thread, for the worker tick to settle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUSY = Result.BUSY
 
 
 class ReportBox:
-    """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
+    """Takes reports cheaply, from any thread; wakes the worker tick only if it may be asleep."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -30,10 +30,10 @@ class ReportBox:
         self._wake: Callable[[], None] = partial(link.monitor.wake, link.worker.settles)
 
     def __call__(self, report: Report) -> None:
-        if report.result is not _BUSY:  # an earlier claim of that run still runs
+        if report.result is not _BUSY:  # BUSY: an earlier claim of that run is still being executed
             self._link.reported.add(report.run.id)
         self._append(report)
-        # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.
+        # The tick clears the flag before it empties the outbox. So it either sees this report or is woken by it.
         if not self._worker.told:
             self._worker.told = True
             self._wake()
@@ -43,14 +43,14 @@ class ReportBox:
         return read_inputs(self._link.store, run)
 
     def live(self, run: Run) -> RunNotes:
-        """Return the notes of the run; notes made after its end are dropped."""
+        """Return the notes of a run; notes made after the run's end are dropped."""
         lives = self._link.lives
         found = lives.get(run.id)
         if found is None or found.run.token != run.token:
             found = RunNotes(run)
             if self._holds(run):
                 lives[run.id] = found
-                if not self._holds(run):  # it was settled on another thread between the two
+                if not self._holds(run):  # another thread has settled it since the first check
                     lives.pop(run.id, None)
         return found
 
@@ -64,16 +64,16 @@ class ReportBox:
 
 
 class SettlingReportBox(ReportBox):
-    """Settles on the thread that reports, unless the loop is at work: see decision 094."""
+    """Settles on the thread that reports, unless the loop is busy: see decision 094."""
 
     def __init__(self, link: StoreLink) -> None:
         super().__init__(link)
         self._wake = self._settle
 
     def _settle(self) -> None:
-        CURRENT.set(None)  # listeners and log lines are no part of the run that has just ended
+        CURRENT.set(None)  # listeners and log lines do not belong to the run that has just ended
         home, work = os.getpid(), self._link.work
         work.call_now(self._worker.settles)
         if os.getpid() != home:
-            leave_if_forked(home)  # a listener or a back-off function of the user's may have forked
+            leave_if_forked(home)  # a user's listener or back-off function may have forked
         work.keep_time()

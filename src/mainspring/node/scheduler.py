@@ -1,4 +1,4 @@
-"""The scheduler tick: due jobs -> plan -> fire -> start the runs, or let them wait in their queues."""
+"""The scheduler tick: read due jobs, plan and fire them, then start their runs or leave them in their queues."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["SchedulerTick"]
 
 DUE_PAGE_JOBS: Final = 500
 DUE_HOLD_SECONDS: Final = 2.0
-"""Hide a due job that one scheduler has read from the others for this long."""
+"""Hide a due job from other schedulers for this long after one scheduler has read it."""
 
 MOST_PATIENCE_SECONDS: Final = 1.0
-"""Stand by for at most this long: a fire is this late if the prompt schedulers are gone."""
+"""Stand by for at most this long: if the prompt schedulers are gone, a fire is late by up to this."""
 
 log = logging.getLogger("mainspring.scheduler")
 
@@ -37,14 +37,14 @@ class SchedulerTick:
     def __init__(self, link: StoreLink) -> None:
         self.link = link
         self.looks_at = 0
-        """When this tick wants to wake up, by the store's clock."""
+        """The time at which this tick looks next, by the store's clock."""
         self._patience = 0.0
-        """How long this tick lets others go first; it grows while others fire its jobs before it."""
+        """How many seconds this tick lets other schedulers go first; it grows while they fire the jobs first."""
         self._awaited: int | None = None
         self._seen: int | None = None
         """The store's cursor when this tick last looked."""
         self._homeless = Complaints()
-        """Executors that jobs want and this node does not have."""
+        """Executors that jobs name and this node lacks."""
         self._stuck = Complaints()
         """Jobs that cannot be planned or fired."""
         self.waiting = WaitingFires(link)
@@ -67,7 +67,7 @@ class SchedulerTick:
             self._patience, self._awaited = 0.0, None
             soonest = min(soonest, self._fire(jobs, page.now))
         elif self._awaited is not None and self._awaited <= page.now:
-            # Another node was quicker. In a big fleet a few stay prompt and the others stand by.
+            # Another node was quicker. In a big fleet, a few schedulers stay prompt and the others stand by.
             self._patience = min(MOST_PATIENCE_SECONDS, max(0.01, self._patience * 2))
         if len(page.jobs) >= DUE_PAGE_JOBS:
             return 0.0
@@ -82,12 +82,12 @@ class SchedulerTick:
         return wait
 
     def may_concern(self, before: int, cursor: int) -> bool:
-        """Return True if jobs may have changed between two cursors of the store, and since this tick looked."""
+        """Return True if jobs may have changed since this tick last looked (or since `before`), up to `cursor`."""
         since = before if self._seen is None else self._seen
         return not self.link.store.tells_topics or (cursor - since) % RUNS_STEP != 0
 
     def wake_for(self, at: int) -> None:
-        """Look in time for a job of this process that is due at `at`, unless this tick has looked since it changed."""
+        """Look in time for a job that is due at `at`, unless this tick has looked since the job was changed here."""
         cursor = self.link.store.cursor()
         if at < self.looks_at and (cursor is None or self.may_concern(cursor, cursor)):
             self.link.work.wake(self)
@@ -102,7 +102,7 @@ class SchedulerTick:
         for due in jobs:
             try:
                 planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)
-            except BaseException as error:  # a trigger of the user's may even exit
+            except BaseException as error:  # a user's trigger may even raise SystemExit
                 if not is_own(error):
                     raise
                 self._report_stuck("the trigger of", due.job.id, error)
@@ -128,7 +128,7 @@ class SchedulerTick:
         try:
             answers = self._take(firings)
         except BaseException:
-            # The store may have acted: ask again by the token for the runs that it leased to us.
+            # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
             link.worker.uncertain.append(places.token)
             raise
         started: list[Run] = []
@@ -142,7 +142,7 @@ class SchedulerTick:
                 continue
             if stuck:
                 self._stuck.end(step.job_id)
-            if inserted is None:  # somebody changed or fired it first: look again at once
+            if inserted is None:  # another process changed or fired the job first: look again at once
                 soonest = now
                 continue
             if step.next_at is not None and step.next_at < soonest:
@@ -167,7 +167,7 @@ class SchedulerTick:
         return soonest
 
     def _plan_again(self, due: DueJob, planned: Plan, now: int) -> Plan:
-        """If a fire waits for runs that it may cancel, cancel them, and see whether it still has to wait."""
+        """If a fire waits for runs that it may cancel, cancel them, and plan the job again."""
         if due.job.overlap != "cancel_other":
             return planned
         try:
@@ -180,7 +180,7 @@ class SchedulerTick:
         return plan(due, now, self.link.node.clock.random())
 
     def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
-        """Let the store take these steps; if that fails, take smaller parts, so that one bad step holds up no other."""
+        """Let the store take these steps; if it fails, retry smaller parts, so that one bad step delays no other."""
         try:
             return [*self.link.store.fire(firings, self.link.node.lease)]
         except OSError:  # the store is away
@@ -216,7 +216,7 @@ class SchedulerTick:
 
 
 class _Places:
-    """Where the runs of one page go: into free slots of this node while there are any, else into their queues."""
+    """The places for the runs of one page: free slots of this node while there are any, then the runs' queues."""
 
     def __init__(self, link: StoreLink, now: int) -> None:
         self.link = link
@@ -238,7 +238,7 @@ class _Places:
             until = self._now + int(self.link.node.lease * SECOND)
             known = Place(queue), Place(queue, self.link.node.id, self.token, until)
             self._places[alias] = known
-            # Runs that wait in the queue already go first.
+            # Runs that already wait in the queue go first.
             self._free[alias] = 0 if self.link.worker.waits(queue) else self.link.node.free(alias)
         if runs and self._free[alias] > 0:
             self._free[alias] -= 1

@@ -1,10 +1,11 @@
 """Pack and write the outcomes of runs, for the worker, the janitor, the sentinel and people.
 
-Each outcome is packed once, by itself, before any is written: so one that cannot be stored concerns only its own run.
+The settler packs each outcome once, by itself, before it writes any. So an outcome that cannot be stored affects only
+its own run.
 
-A run that ends otherwise than a run after it needs refuses that run. The settler that wrote the end cancels the refused
-runs in its next write, and then those that this refuses, until none is left. If this process dies, whoever claims a
-refused run cancels it.
+A run that does not end in the way that a later run needs refuses that later run. The settler that wrote the end cancels
+the refused runs in its next write. Their ends may refuse further runs, so it repeats this until none is left. If this
+process dies, the node that claims a refused run cancels it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["SettledOutcome", "Settler"]
 MOST_OUTCOMES: Final = 1000
 """Write at most this many outcomes in one call."""
 MOST_SUCCESSORS: Final = 2000
-"""Stop adding ended runs to a call when about this many others come after them."""
+"""Add no more ended runs to a call when about this many other runs come after them."""
 REASONS_REMEMBERED: Final = 10_000
 ACTS_LOOKED_AT: Final = 5
 _CANCELLED, _PENDING = Status.CANCELLED, Status.PENDING
@@ -47,7 +48,7 @@ class SettledOutcome(NamedTuple):
 
     @property
     def dropped(self) -> bool:
-        """Whether nobody reported it: the settler cancelled a run that can no longer run, or tried to."""
+        """Whether the settler made this outcome, to cancel a run that can no longer run, without a report about it."""
         return self.outcome.condition is Condition.REFUSED
 
 
@@ -57,13 +58,13 @@ class Settler:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self.unsettled: list[tuple[Report, Outcome, Any]] = []
-        """Packed outcomes that are not written yet: after an outage the same ones are written again."""
+        """Packed outcomes that are not written yet; after an outage, the same ones are written again."""
         self._doomed: deque[tuple[str, str]] = deque()
         """Runs to cancel, each with the run that refuses it."""
         self._known: set[str] = set()
-        """The runs that are or were among those, until a write refuses none."""
+        """All runs that were ever doomed since the last write that refused none."""
         self._reasons: dict[str, str] = {}
-        """Why a run is cancelled that comes after this one."""
+        """The reason for cancelling the runs after a run, by the id of that run."""
 
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
         """Pack an outcome for the next write; if it cannot be stored, shorten it or fail its run."""
@@ -72,17 +73,17 @@ class Settler:
             outcome = replace(outcome, run=replace(ended, reason=self._reason(ended)))
         try:
             packed = self._store.pack_outcome(outcome)
-        except BaseException as error:  # packing the user's value may raise anything, and the report must not be lost
+        except BaseException as error:  # packing a user's value may raise anything, and the report must not be lost
             if not is_own(error):
                 raise
             report, outcome, packed = self._pack_shorter(report, outcome, error, now)
         self.unsettled.append((report, outcome, packed))
 
     def _reason(self, run: Run) -> str | None:
-        """Return why a run of a job was stopped, if a later fire of the job had it stopped."""
+        """Return why a run was stopped, if a later fire of its job stopped it."""
         try:
             acts = self._store.acts(about=about("run", run.id), limit=ACTS_LOOKED_AT)
-        except Exception:  # the end of the run matters more
+        except Exception:  # writing the end of the run matters more than the reason
             return None
         return next((str(act.details["reason"]) for act in acts if "reason" in act.details), None)
 
@@ -92,10 +93,10 @@ class Settler:
             yield from self.write(now)
 
     def write(self, now: int) -> list[SettledOutcome]:
-        """Write all unsettled outcomes; return those that the store has judged.
+        """Write all unsettled outcomes; return those that the store has accepted or rejected for good.
 
-        A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled. So do
-        the runs that can no longer run because of this write.
+        If the store rejects the retry of a run, because the run is lost or should be stopped, the run is cancelled in
+        the next write. So are the runs that can no longer run because of this write.
         """
         settled, refused = list[SettledOutcome](), list[str]()
         for each in self._write(now, refused):
@@ -114,11 +115,11 @@ class Settler:
     # -- runs that can no longer run -----------------------------------------------------------------------------
 
     def drop(self, refused: Iterable[str], now: int) -> None:
-        """Prepare to cancel refused runs, and those that can no longer run then."""
+        """Prepare to cancel refused runs, and the runs that can no longer run because of them."""
         try:
             self._doom([run_id for run_id in refused if run_id not in self._known])
             self._cancel_doomed(now)
-        except Exception as error:  # what was written must be told; whoever claims these runs cancels them
+        except Exception as error:  # still return the written outcomes; nodes that claim these runs cancel them
             log.warning("refused runs are left to those who claim them: %s", error)
             self._doomed.clear()
 
@@ -138,15 +139,15 @@ class Settler:
         self._reasons.update((run.id, reason_after(run, run.id)) for run in ended if run.status in FINAL)
 
     def _doom(self, refused: list[str]) -> None:
-        """Note refused runs; if the second run in a row is refused in a flow, note the rest of the flow, too.
+        """Note refused runs; if two runs in a row are refused in a flow, note the rest of the flow, too.
 
-        A settle releases or refuses only the runs right after those that it ends. So a long flow would be cancelled
-        step by step.
+        A settle releases or refuses only the direct successors of the runs that it ends. Without this look ahead, a
+        long flow would be cancelled one step per write.
         """
         groups: dict[str, list[str]] = {}
         for run in self._store.get_runs(refused) if refused else ():
             if run is None or run.refused is None or run.status not in WAITING:
-                continue  # somebody else has it
+                continue  # another process has it, or it has ended
             self._note(run.id, run.refused)
             followed = run.followed > (1 if run.policy.hook is not None else 0)
             if run.group is not None and followed and run.refused in self._known:
@@ -195,7 +196,7 @@ class Settler:
         raise problem
 
     def _write(self, now: int, refused: list[str]) -> list[SettledOutcome]:
-        """Write all at once; if the store refuses, write smaller parts, so that one bad outcome delays no other."""
+        """Write all outcomes at once; if that fails, write smaller parts, so that one bad outcome delays no other."""
         settled: list[SettledOutcome] = []
         size = MOST_OUTCOMES
         while self.unsettled:
@@ -216,7 +217,7 @@ class Settler:
                     continue
                 try:
                     written = [self._write_failure(*part[0][:2], problem, now, refused)]
-                except Exception:  # the store itself is down; next time this outcome comes last
+                except Exception:  # the store itself is down; write this outcome last the next time
                     self.unsettled.append(self.unsettled.pop(0))
                     if settled:
                         break
@@ -227,7 +228,7 @@ class Settler:
         return settled
 
     def _part(self, size: int) -> list[tuple[Report, Outcome, Any]]:
-        """Return the outcomes of the next call."""
+        """Return the outcomes to write in the next call."""
         part, successors = self.unsettled[:size], 0
         for number, (_, outcome, _) in enumerate(part):
             if outcome.run.followed and outcome.run.status in FINAL:

@@ -1,4 +1,4 @@
-"""One store of a node: its loops, the claims from it, its clock and its outages."""
+"""One store of a node: its loops, the claims that the node holds, the store's clock and its outages."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class StoreLink:
         self.store = store
         store.on_set_aside = partial(node.events.set_aside, alias)
         self.sums = node.events.sums(alias)
-        """What was counted here since the last heartbeat."""
+        """The counters of this node since the last heartbeat."""
         self.leaving = False
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
-        """The claims whose outcome is on its way to the store: a heartbeat may find them ended there."""
+        """The ids of claimed runs whose outcome is on its way to the store; a heartbeat may find them ended there."""
         self.lives: dict[str, RunNotes] = {}
-        """The notes of the runs that are executed here."""
+        """The notes of the runs that this node executes."""
         self.in_flight: dict[str, int] = {}
         """The number of runs in each executor."""
         self.in_queue: dict[str, int] = {}
-        """The number of runs of each queue that are executed here."""
+        """The number of runs of each queue that this node holds."""
         self.scheduler = SchedulerTick(self)
         self.worker = WorkerTick(self)
         self.heartbeat = HeartbeatTick(self)
@@ -70,12 +70,12 @@ class StoreLink:
         self._failures = 0
         self._time = StoreTime(self._ask, node.clock)
         self.now = self._time.now
-        """The store's time as far as this node knows it."""
+        """Return the store's time as this node estimates it."""
         self._books = free_in_children(threading.Lock())
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
         # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile
-        # Fire before claiming: runs that a fire leaves in their queues are claimed at once.
+        # Fire before claiming, so that the claim takes at once the runs that a fire leaves in their queues.
         work = (settles, self.scheduler, claims) if self._alone else (self.scheduler, claims)
         thread = store.on_thread
         self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained, thread)
@@ -89,7 +89,7 @@ class StoreLink:
         self._alerts: Loop | None = None
         self.report = ReportBox(self)
         self.report_here = SettlingReportBox(self) if self._alone else self.report
-        """The reporter for a run that was submitted by itself to an executor whose threads may settle."""
+        """The report box for a run that is submitted alone to an executor whose threads may settle."""
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: StoreListener | None = None
@@ -127,17 +127,17 @@ class StoreLink:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
     def hand_over_sums(self) -> None:
-        """Let the store keep what was counted here."""
+        """Add the counters of this node to those of the store."""
         hand_over(self.sums, self.store)
 
     def join_listener(self) -> None:
-        """Wait for the listener, which the store has released by now."""
+        """Wait for the listener; call this after the store has released it."""
         if self._listener is not None:
             self._listener.join()
 
     @property
     def claiming(self) -> bool:
-        """Whether waiting runs are claimed."""
+        """Whether this node claims waiting runs of the store now."""
         if self.node.draining or self.leaving:
             return self._finishing
         return not (self.node.paused or self.node.quiet)
@@ -147,7 +147,7 @@ class StoreLink:
         return self.node.finishing and self.store.volatile and not self.leaving
 
     def _drained(self) -> bool:
-        """Whether there is nothing left to claim, and nothing to settle if the same loop settles."""
+        """Return True if there is nothing left to claim, and nothing left to settle if this loop also settles."""
         if not (self.node.draining or self.leaving):
             return False
         return not self._alone or (self._empty() and not (self._finishing and self.worker.waits()))
@@ -157,7 +157,7 @@ class StoreLink:
 
     def _empty(self) -> bool:
         if self.claims or self.worker.outbox:
-            # While a store is down it cannot take outcomes: others recover these runs when the leases are over.
+            # A store that is down cannot take outcomes. Other nodes recover these runs when the leases are over.
             return self._down and self.worker.unsettled >= len(self.claims)  # a BUSY run is reported twice
         return True
 
@@ -167,13 +167,13 @@ class StoreLink:
     # -- time --------------------------------------------------------------------------------------------------
 
     def observe(self, now: int, asked: float) -> None:
-        """Note the store's time, asked for at `asked` by the monotonic clock."""
+        """Note the store's time; `asked` is the monotonic time at which this node asked for it."""
         if self._down:
             self.answered()
         self._time.observe(now, asked)
 
     def date(self, report: Report) -> None:
-        """Turn the instants that an executor reports, by the node's monotonic clock, into the store's time."""
+        """Convert the instants in a report from the node's monotonic clock to the store's time."""
         offset = self._time.offset
         if report.started_at:
             report.started_at += offset
@@ -184,7 +184,7 @@ class StoreLink:
 
     @property
     def slack(self) -> int:
-        """How far the store's time may be ahead of `now`."""
+        """How many microseconds the store's time may be ahead of `now`."""
         return self._time.slack
 
     def _ask(self) -> int:
@@ -210,8 +210,8 @@ class StoreLink:
             self.node.watcher.claimed(runs)
         for run in runs:
             if run.id in busy:
-                # We lost this run or gave it back, and have claimed it again while it still runs or is still being
-                # given back.
+                # This node lost the run or gave it back, and has claimed it again before that execution or that
+                # return was over.
                 self._count(run, 1)
                 self.report(Report(run, Result.BUSY))
                 continue
@@ -232,7 +232,7 @@ class StoreLink:
                 if moves and not self._has_room(room, str(run.executor)):
                     self._count(run, 1)
                     claims[run.id] = run
-                    self.report(Report(run, Result.UNSTARTED))  # into the lane where it belongs
+                    self.report(Report(run, Result.UNSTARTED))  # goes back to the lane where it belongs
                     continue
             claims[run.id] = run
             (unfilled if run.call.inputs else ready).append(run)
@@ -241,12 +241,12 @@ class StoreLink:
             self._submit(self._filled(unfilled))
 
     def _has_room(self, room: dict[str, int], alias: str) -> bool:
-        """Return True if an executor can be given a run that was claimed for another one."""
+        """Return True if an executor has room for a run that was claimed for another executor."""
         room[alias] = room.get(alias, self.node.free(alias)) - 1
         return room[alias] >= 0
 
     def _filled(self, runs: list[Run]) -> list[Run]:
-        """Put results in place of placeholders; if the store does not answer, give the runs back."""
+        """Return runs with results in place of placeholders; if the store does not answer, give the runs back."""
         try:
             filled = fill_inputs(self.store, runs)
         except OSError:
@@ -275,15 +275,15 @@ class StoreLink:
                         self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
         for alias, batch in batches.items():
             executor = self.node.executors[alias]
-            # Runs that come together are settled together, by the loop.
+            # The loop settles runs together that were submitted together.
             report = self.report_here if len(batch) == 1 and executor.threads_may_settle else self.report
             executor.submit(batch, report, self.may_start)
 
     def may_start(self, run: Run) -> Result | None:
-        """Return why a claimed run must not start any more; None if it starts now.
+        """Return the reason why a claimed run must not start any more; None if it may start now.
 
-        A run that waits for a slot is given back within a second. So if its lease is over, nobody renewed it: this
-        process stood still.
+        A run that waits for a slot is given back within a second. So a lease that is over means that this process stood
+        still and did not renew it.
         """
         now = self.now()
         if run.start_by is not None and now > run.start_by:
@@ -296,17 +296,17 @@ class StoreLink:
 
     def _count(self, run: Run, number: int) -> None:
         alias = run.executor or run.queue[1:]
-        with self._books:  # claims and settles are counted by different threads
+        with self._books:  # one thread counts claims, another settles
             self.in_flight[alias] = self.in_flight.get(alias, 0) + number
             if self.node.queues is not None:
                 self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
 
     def _prepared(self, run: Run) -> Run | None:
-        """Find the function of a run; return None, and log it once, if this node lacks it."""
+        """Return a run with its function; if this node lacks the function, log that once and return None."""
         reference = run.call.func if isinstance(run.call.func, str) else str(run.call.func)
         try:
             prepared = self.node.prepare(run)
-        except BaseException as error:  # an import runs a module, which may even exit
+        except BaseException as error:  # an import executes the user's module, which may even raise SystemExit
             if not is_own(error):
                 raise
             if self.node.missing.begin(reference):
@@ -321,7 +321,7 @@ class StoreLink:
         return prepared
 
     def end(self, reports: Sequence[Report]) -> None:
-        """Forget settled claims, and measure how long such runs take."""
+        """Drop settled claims, and measure how long their runs took."""
         took: dict[str, list[int]] = {}
         node, claims, reported, in_flight = self.node, self.claims, self.reported, self.in_flight
         queues = node.queues
@@ -376,7 +376,7 @@ class StoreLink:
         self.work.wake(self.worker.claims)
 
     def wake_alerts(self) -> None:
-        """Send alerts now, on a thread of their own, since a target may be slow to answer."""
+        """Send alerts now, on a separate thread, since a target may be slow to answer."""
         if self._listener is None or not self.node.alerts or self.is_leaving():
             return
         if self._alerts is None:
@@ -386,7 +386,7 @@ class StoreLink:
         self._alerts.wake()
 
     def is_leaving(self) -> bool:
-        """Return True if nothing more is claimed or fired, but for what a stop has to finish."""
+        """Return True if the node drains or leaves this store: it claims only the runs that a stop has to finish."""
         return self.node.draining or self.leaving
 
     def look_for_losses(self) -> None:
@@ -394,23 +394,24 @@ class StoreLink:
         before, found = self._generations, self.store.generations()
         if before is not None and not all(new.follows(old) for old, new in zip(before, found, strict=True)):
             log.error("job store %r has lost data: it was emptied, or an older state of it was restored", self.alias)
-            # Another part may have lost its data just after it answered: open all of them anew before jobs are added.
+            # Another part of the store may have lost its data just after it answered: read all generations again before
+            # adding jobs.
             found = self.store.generations()
             if self.node.schedules and self.node.declare is not None:
                 self.node.declare()
             self.wake()
-        self._generations = found  # last, so that a failure above is repeated
+        self._generations = found  # set this last, so that the next look repeats steps that failed above
 
     def _failed(self, error: BaseException) -> float:
         if not self._down:
             self._down = True
-            # An outage is one line; the traceback of anything else tells where to look.
+            # Log an outage as one line; log any other error with its traceback.
             outage = isinstance(error, StoreUnavailable)
             text = "job store %r failed; trying again until it answers: %s"
             log.error(text, self.alias, error, exc_info=None if outage else error)
             self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
         self._failures += 1
-        # Try soon at first, then less and less often, and not all nodes at the same time.
+        # Retry soon at first, then less and less often, and spread the nodes over time.
         delay = min(self.node.retry_interval, 0.5 * 2.0 ** min(self._failures, 16))
         return delay * (0.75 + 0.5 * self.node.clock.random())
 
@@ -420,6 +421,6 @@ class StoreLink:
             self._down, self._failures = False, 0
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
-            # Wake every tick, also the heartbeat: without it leases end and nobody recovers the runs of dead nodes.
+            # Wake every tick, the heartbeat included: without it, leases end and no node recovers runs of dead nodes.
             for loop in (self.work, self.monitor, self.care):
                 loop.wake()

@@ -1,1 +1,1 @@
-"""What the code of a user declares: tasks with their options and signatures, resources, schedules."""
+"""The declarations in a user's code: tasks with their options and signatures, resources, schedules."""

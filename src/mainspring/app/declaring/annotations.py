@@ -11,7 +11,7 @@ __all__ = ["hints_of"]
 
 
 def hints_of(func: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations by parameter; one that names something unknown, a type for checkers say, stays text."""
+    """Return the annotations by parameter; an annotation with an unknown name stays text (a type for checkers only)."""
     written: dict[str, Any] = getattr(func, "__annotations__", None) or {}
     if not written:
         return {}

@@ -72,7 +72,7 @@ class Provider:
 
 
 def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-    """Look at a provider and at those that it needs; raise ConfigurationError if they can never be called."""
+    """Inspect a provider and the providers that it needs; raise ConfigurationError if one can never be called."""
     if func in path:
         circle = " -> ".join(map(get_callable_name, (*path[path.index(func) :], func)))
         raise ConfigurationError(f"these providers need each other: {circle}")
@@ -100,9 +100,9 @@ def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...]
 
 
 def inject(func: Callable[..., Any], lifespan: Lifespan) -> Callable[..., Any]:
-    """Return a function that gets its needs by itself; the function as it is if it needs nothing.
+    """Return a function that provides its needs itself; return `func` unchanged if it needs nothing.
 
-    The signature of the new function leaves them out. A caller may give them nevertheless, as a test does.
+    The signature of the new function leaves the needs out. A caller, such as a test, may still pass them.
     """
     needed = _needs_of(func)
     if not needed:
@@ -126,7 +126,7 @@ def inject(func: Callable[..., Any], lifespan: Lifespan) -> Callable[..., Any]:
 
 
 def uninjected(func: Any) -> Any:
-    """Return the function inside one that `inject` returned, and any other as it is."""
+    """Return the function inside the result of `inject`; return any other function unchanged."""
     return getattr(func, _UNINJECTED, func)
 
 
@@ -157,7 +157,7 @@ def _async_call(func: Callable[..., Any], providers: Mapping[str, Provider], lif
 
 
 def enter(provider: Provider, stack: ExitStack, known: dict[Any, Any], lifespan: Lifespan | None) -> Any:
-    """Return the value of a provider, once for all who need it here; `stack` ends it. Resources are the lifespan's."""
+    """Return the value of a provider, made once per run; `stack` closes it. The lifespan owns resources."""
     if provider.func in known:
         return known[provider.func]
     if provider.is_resource and lifespan is not None:
@@ -170,7 +170,7 @@ def enter(provider: Provider, stack: ExitStack, known: dict[Any, Any], lifespan:
 
 
 def opened(provider: Provider, stack: ExitStack, needs: Mapping[str, Any]) -> Any:
-    """Call a provider with what it needs; `stack` ends it."""
+    """Call a provider with its needs; `stack` closes its value."""
     if provider.generates:
         return stack.enter_context(contextmanager(provider.func)(**needs))
     return provider.func(**needs)
@@ -187,7 +187,7 @@ async def enter_async(
         return enter(provider, plain, known, lifespan)
     if provider.is_resource and lifespan is not None and lifespan.holds(provider):
         value = lifespan.get(provider)
-    else:  # also a resource of another loop: inline mode, for example, has a loop for each run
+    else:  # this includes a resource of another loop: inline mode, for example, has a loop for each run
         needs = {name: await enter_async(each, stack, known, lifespan) for name, each in provider.needs.items()}
         if inspect.isasyncgenfunction(provider.func):
             value = await stack.enter_async_context(asynccontextmanager(provider.func)(**needs))
@@ -198,7 +198,7 @@ async def enter_async(
 
 
 def _needs_of(func: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return the providers of the parameters that are marked."""
+    """Return the providers of the parameters that `Needs` marks."""
     parameters = parameters_of(func)
     marked = {name: each.default for name, each in parameters.items() if isinstance(each.default, Need)}
     for name, hint in hints_of(func).items():
@@ -217,7 +217,7 @@ def _needs_of(func: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _check_places(func: Callable[..., Any], needed: Mapping[str, Any]) -> None:
-    """Raise unless callers can give their arguments by position without knowing of the needs."""
+    """Raise unless callers can pass positional arguments without knowing about the needs."""
     seen: str | None = None
     for name, each in inspect.signature(func).parameters.items():
         if name in needed:

@@ -1,7 +1,7 @@
-"""Names that people know from other libraries, and what to write here: the errors about unknown names say so.
+"""Names that people know from other libraries, and their equivalents here, for the errors about unknown names.
 
-Celery, RQ, arq, dramatiq, huey, Procrastinate and APScheduler have left habits. A name is added here when people type
-it; a name that has a close relative here needs no line, because `near` finds that one.
+The names come from Celery, RQ, arq, dramatiq, huey, Procrastinate and APScheduler. Add a name here when people type it.
+A name that resembles its equivalent here needs no line, because `near` finds the equivalent.
 """
 
 from __future__ import annotations
@@ -205,12 +205,12 @@ def attributes_elsewhere(habits: Mapping[str, str]) -> Callable[[Any, str], Any]
 
     def get(self: Any, name: str) -> Any:
         cls = type(self)
-        if hasattr(cls, name):  # a property has raised AttributeError: raise that one again
+        if hasattr(cls, name):  # a property has raised AttributeError: raise that error again
             return object.__getattribute__(self, name)
         hint = ""
-        if not name.startswith("_"):  # copy, pickle and the like look for those
+        if not name.startswith("_"):  # copy, pickle and others look up such names
             hint = _instead(name, habits) or near(name, (each for each in dir(cls) if not each.startswith("_")))
-        # With an object of ours, Python would add a second hint to the first.
+        # Without obj=None, Python would add a second hint.
         raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}{hint}", name=name, obj=None)
 
     return get
@@ -222,7 +222,7 @@ def unknown_option(name: str, known: Iterable[str]) -> TypeError:
 
 
 def option_hint(complaint: str, names: Iterable[str], options: Iterable[str]) -> str:
-    """Return what to add to a complaint about the arguments of a call if one of them is meant as an option."""
+    """Return a hint for a complaint about the arguments of a call, if the caller meant one of them as an option."""
     for name in names:
         if f"takes no argument {name!r}" not in complaint:
             continue
@@ -234,7 +234,7 @@ def option_hint(complaint: str, names: Iterable[str], options: Iterable[str]) ->
 
 
 def named_arguments(habits: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function refuse an argument that it does not know with the name of the one that may be meant."""
+    """Make a function's error about an unknown argument suggest the argument that the caller may mean."""
 
     def decorate(func: Callable[P, R]) -> Callable[P, R]:
         code = func.__code__

@@ -1,4 +1,4 @@
-"""The life of a worker process: functions called at its start and stop, and resources that it keeps open meanwhile."""
+"""The life of a worker process: functions called at its start and stop, and resources kept open in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Lifespan:
-    """Opens what the tasks of one app need for as long as this process works, and closes it in reverse order."""
+    """Opens the resources of one app's tasks when this process starts to work, and closes them in reverse order."""
 
     def __init__(self, awaiter: Awaiter) -> None:
         self._awaiter = awaiter
@@ -47,7 +47,7 @@ class Lifespan:
         self._started = False
 
     def add(self, providers: Iterable[Provider]) -> None:
-        """Note the resources among some providers and their needs."""
+        """Add the resources among some providers and the providers that they need."""
         for each in providers:
             self.add(each.needs.values())
             if each.is_resource:
@@ -58,12 +58,12 @@ class Lifespan:
         self._starting.append(_callable(func))
 
     def on_stop(self, func: Callable[[], Any]) -> None:
-        """Call a function when a worker stops; the last one first."""
+        """Call a function when a worker stops; the function added last is called first."""
         self._stopping.append(_callable(func))
 
     @property
     def needs_loop(self) -> bool:
-        """Whether something here is a coroutine function."""
+        """Whether any function or resource here is a coroutine function."""
         return any(map(iscoroutinefunction_partial, (*self._starting, *self._stopping)))
 
     # -- the worker ------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Lifespan:
 
     def close(self) -> None:
         """Close the resources that are open in this process; errors are logged."""
-        if self._pid != os.getpid():  # they belong to the process that forked this one
+        if self._pid != os.getpid():  # the resources belong to the process that forked this one
             return self._forget()
         with self._lock:
             keeper, stack = self._keeper, self._stack
@@ -105,7 +105,7 @@ class Lifespan:
     # -- resources -------------------------------------------------------------------------------------------------
 
     def get(self, provider: Provider) -> Any:
-        """Return a resource; open it if this process has not yet, as in a process that works for one run only."""
+        """Return a resource; open it if this process has not yet, for example in a process for a single run."""
         self._check_process()
         if provider.func in self._values:
             return self._values[provider.func]
@@ -125,7 +125,7 @@ class Lifespan:
         return self._loop is asyncio.get_running_loop() and provider.func in self._values
 
     def _check_process(self) -> None:
-        if self._pid != os.getpid():  # a fork copied them, and two processes cannot share a connection
+        if self._pid != os.getpid():  # a fork copied the resources, and two processes cannot share a connection
             self._forget()
 
     def _call(self, func: Callable[[], Any]) -> None:
@@ -135,7 +135,7 @@ class Lifespan:
 
 
 class LoopResources:
-    """Resources of an event loop. One task opens and closes them, as cancel scopes demand."""
+    """Resources of an event loop. The same asyncio task opens and closes them, because cancel scopes require that."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, providers: list[Provider], lifespan: Lifespan) -> None:
         self._loop, self._providers, self._lifespan = loop, providers, lifespan
@@ -143,7 +143,7 @@ class LoopResources:
         self._end: asyncio.Event | None = None
 
     def open(self) -> dict[Callable[..., Any], Any]:
-        """Open all; raise what one of them raises."""
+        """Open all resources; raise the error of the first that fails."""
         import asyncio
         from concurrent.futures import Future
 
@@ -167,7 +167,7 @@ class LoopResources:
             await self._end.wait()
 
     def close(self) -> None:
-        """Close all, if the loop still runs."""
+        """Close all resources, if the loop still runs."""
         if self._loop.is_running() and self._end is not None and self._done is not None:
             self._loop.call_soon_threadsafe(self._end.set)
             self._done.result(CLOSE_SECONDS)

@@ -1,4 +1,4 @@
-"""The schedules that an app's code declares: kept as jobs, and compared with the store."""
+"""The schedules that an app's code declares. The store keeps them as jobs; `reconcile` compares the two."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ lint_log = logging.getLogger(LINT_LOGGER)
 class Reconciliation(NamedTuple):
     """The result of comparing the declared schedules with the store.
 
-    `gone` are in the store but no longer in the code; `others` call functions of other packages, and may be another
-    app's.
+    `gone` are in the store but no longer in the code. `others` call functions of other packages, so another app may own
+    them.
     """
 
     added: list[str]
@@ -80,7 +80,7 @@ class DeclaredSchedules(JobBook):
         self._declared: dict[str, Callable[[], Job]] = {}
         self._linted: set[str] = set()
         self.declared_elsewhere: tuple[str, ...] = ()
-        """Prefixes of the ids of jobs that are declared outside of the code, in a table for example."""
+        """Prefixes of the ids of jobs that are declared outside the code, in a table for example."""
         self._functions: dict[str, Callable[..., Any]] = {}
         """The function of each declared schedule."""
 
@@ -116,7 +116,7 @@ class DeclaredSchedules(JobBook):
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
         """Keep a declaration as it is written; `reconcile` compares it with the store."""
-        if "exclude" in given:  # read once, files too: a changed file counts as a changed declaration
+        if "exclude" in given:  # read it now, including files: a changed file counts as a changed declaration
             given = {**given, "exclude": read_exclusions(given["exclude"])}
         task = self._tasks.resolve(func)
         name, function = task.name, task.func
@@ -136,12 +136,12 @@ class DeclaredSchedules(JobBook):
             job.declared = f"{_digest(_shown(trigger), when)}.{_digest(name, said, task.defaults.queue, policy)}"
             return job
 
-        self._lint(make())  # raise for a mistake where it is written
+        self._lint(make())  # raise here, where the user wrote the mistake
         self._declared[job_id] = make
         self._functions[job_id] = function
 
     def _lint(self, job: Job) -> None:
-        """Refuse a schedule that can never fire; warn once of what looks like a mistake in it."""
+        """Refuse a schedule that can never fire; warn once of probable mistakes in a schedule."""
         check_possible(job.trigger)
         if job.id not in self._linted:
             self._linted.add(job.id)
@@ -149,18 +149,19 @@ class DeclaredSchedules(JobBook):
                 lint_log.warning("schedule %r: %s; %s", job.id, issue.text, issue.advice)
 
     def is_gone(self, job: Job) -> bool:
-        """Return True if code has declared a stored job, and this code does not."""
+        """Return True if a stored job was declared in code, and this code does not declare it."""
         declared = job.declared is not None and not job.id.startswith(self.declared_elsewhere)
         return declared and job.id not in self._declared
 
     def declared_jobs(self) -> Sequence[Job]:
-        """Return the schedules that the code declares, as jobs that are not stored."""
+        """Return the schedules that the code declares, as new jobs that are not stored."""
         return [make() for make in self._declared.values()]
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the declared schedules; keep what people paused or edited.
+        """Bring the store in line with the declared schedules; keep the pauses and edits of people.
 
-        With `remove`, remove the schedules that are gone from the code, and none that another app may have declared.
+        With `remove`, remove the schedules that are gone from the code, except those that another app may have
+        declared.
         """
         done, store = Reconciliation([], [], [], [], []), self._app_store.store
         for job_id, make in self._declared.items():
@@ -206,7 +207,7 @@ class DeclaredSchedules(JobBook):
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
             if self.is_gone(job):
-                if self._declared:  # without it, this process has no code to compare with
+                if self._declared:  # without declarations, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
         changed_by = {job_id: self._changed_by(job_id) for job_id in {each.job for each in found} & stored.keys()}
@@ -219,9 +220,9 @@ class DeclaredSchedules(JobBook):
         return {} if last is None else {"by": last.by, "at": last.at}
 
     def adopt(self, job: str | Job, source: str = "code") -> Job:
-        """Give a job that was changed by hand the values in the code again; a paused job stays paused.
+        """Restore the values in the code for a job that was changed by hand; a paused job stays paused.
 
-        Without the code, the job goes back to the last declaration. Raise ValueError for a job that no code declares.
+        If this process lacks the code, restore the last declaration. Raise ValueError for a job that no code declares.
         """
         if source != "code":
             raise ValueError(f"a job can adopt only the code: write adopt(job, 'code'), not {source!r}")
@@ -248,7 +249,7 @@ class DeclaredSchedules(JobBook):
         return self._change(job, None, change, "adopt")
 
     def declare_again(self) -> None:
-        """Add the declared schedules that the store has lost; do not touch the others."""
+        """Add the declared schedules that the store has lost; leave the others alone."""
         store = self._app_store.store
         for job_id, make in self._declared.items():
             if store.lookup_job(job_id) is None:
@@ -270,13 +271,13 @@ class DeclaredSchedules(JobBook):
         return changed
 
     def _renamed(self, job_id: str) -> Job | None:
-        """Return the stored schedule of a task that had another name, if the task's aliases say so."""
+        """Return the schedule that is stored under a former name of its task, as the task's aliases say; else None."""
         task = self._tasks.get(job_id)
         found = (self._app_store.store.lookup_job(alias) for alias in (() if task is None else task.aliases))
         return next((job for job in found if job is not None and job.declared is not None), None)
 
     def _is_elsewhere(self, job: Job) -> bool:
-        """Return True if a job calls a function outside the packages of this app's tasks: it may be another app's."""
+        """Return True if a job calls a function outside the packages of this app's tasks: another app may own it."""
         module, colon, _ = job.call.task_name.partition(":")
         own: dict[str, list[str]] = {}
         for task in self._tasks:

@@ -106,7 +106,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
 
 
 def edges_from(runs: Any, on: str) -> tuple[After, ...]:
-    """Return the edges from some runs, given as handles, ids, or lists of those."""
+    """Return the edges from some runs, given as handles, ids, or lists of both."""
     if on not in ON:
         raise ValueError(f"on= is one of {', '.join(map(repr, ON))}, not {on!r}{near(str(on), ON)}")
     return merge_after(After(run_id, ON[on]) for run_id in _ids_of(runs))
@@ -159,7 +159,7 @@ def reference_of(func: Any) -> str:
 
 
 def job_id_of(job: Any) -> str:
-    """Return the id of a job, given as a job, an id, or a task that is scheduled under its own name."""
+    """Return the id of a job, given as a job, an id, or a task whose schedule has the task's name."""
     if isinstance(job, Job):
         return job.id
     if isinstance(job, Task):
@@ -170,13 +170,13 @@ def job_id_of(job: Any) -> str:
 
 
 class RunPattern(msgspec.Struct):
-    """A run without arguments, made with these options: runs of other calls with these options are made from it."""
+    """A run without arguments, made with these options. Copies of it become the runs of calls with the same options."""
 
     maker: object
     options: Options
     run: Run
     packing: tuple[object, PackLike] | None = None
-    """A store, and how it packs runs like this one."""
+    """A store, and the function by which it packs runs like this one."""
 
 
 class Task(Generic[P, R]):
@@ -193,9 +193,9 @@ class Task(Generic[P, R]):
         self.aliases: tuple[str, ...] = ()
         """Earlier names of the task, under which calls may still be stored."""
         self.validator: Validator | None = None
-        """Checks the arguments of each call, and makes of them what the annotations say."""
+        """Checks the arguments of each call, and converts them to the annotated types."""
         self.pattern: RunPattern | None = None
-        """The last run that was made of this task, from which others are made."""
+        """The pattern of the last run of this task; further runs are made from it."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
@@ -245,7 +245,7 @@ class TaskReference(str):
     app: str | None
     """Where to import the app from, as `module:variable`; None if unknown."""
     import_name: str
-    """Where the function is, for a child process in which no app has a task with this name."""
+    """The place of the function, for a child process in which no app has a task with this name."""
 
     def __new__(cls, name: str, app: str | None, import_name: str) -> TaskReference:
         self = super().__new__(cls, name)
@@ -302,9 +302,9 @@ class TaskCall(Generic[R]):
         self.options = task.defaults
 
     def after(self, *runs: Any, on: str = "success") -> TaskCall[R]:
-        """Return the call to be started after some more runs, given as handles, ids or lists of them.
+        """Return the call with more runs to wait for, given as handles, ids or lists of both.
 
-        `on` says how those have to end: with `"success"` (the default), with `"failure"`, or `"end"`, which is any way.
+        `on` says how those runs have to end: `"success"` (the default), `"failure"`, or `"end"` for any end.
         """
         made = copy(self)
         after = merge_after((*self.options.after, *edges_from(runs, on)))

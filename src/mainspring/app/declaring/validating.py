@@ -1,6 +1,6 @@
-"""Check the arguments of a call against the annotations of its task, where the mistake is made: at the enqueue.
+"""Check the arguments of a call against the annotations of its task when it is enqueued, where the mistake is made.
 
-Annotations that are pydantic models, or contain one, are pydantic's; msgspec reads the others, without conversions
+Pydantic checks annotations that are pydantic models or contain one. msgspec checks the others, and does not convert
 between texts and numbers. A dict becomes the model, dataclass or struct that the annotation names.
 """
 
@@ -51,7 +51,7 @@ class Validator:
         self._named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
     def __call__(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as the annotations want them; raise InvalidArguments that names all that do not fit."""
+        """Return the arguments converted to their annotations; raise InvalidArguments, which names all misfits."""
         problems: list[tuple[str, str]] = []
         made = [
             self._checked(
@@ -74,7 +74,7 @@ class Validator:
 
     def _checked(self, parameter: str | None, shown: str | None, value: Any, problems: list[tuple[str, str]]) -> Any:
         check = None if parameter is None else self._checks.get(parameter)
-        if check is None or placeholders_in((value,), {}):  # what a run will return is not known yet
+        if check is None or placeholders_in((value,), {}):  # the result of another run is not known yet
             return value
         try:
             return check(value)
@@ -84,9 +84,9 @@ class Validator:
 
 
 def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeBook) -> Validator | None:
-    """Return what checks the arguments of a function; None if nothing does.
+    """Return the validator of a function's arguments; None if it needs none.
 
-    The types that the checked annotations name may be stored without a key: the code says that they are expected.
+    This registers the types in the checked annotations, so they can be stored without a key: the code expects them.
     """
     if validate is False:
         return None
@@ -105,13 +105,13 @@ def make_validator(func: Callable[..., Any], validate: bool | None, types: TypeB
         elif models or validate:
             checks[name] = _pydantic_check(hint) if models else _msgspec_check(hint)
             for cls in _classes(hint):
-                with suppress(ConfigurationError):  # no type that is stored by its fields
+                with suppress(ConfigurationError):  # the type cannot be stored by its fields
                     types.register(cls)
     return Validator(func, checks) if checks else None
 
 
 def _classes(hint: Any, seen: set[Any] | None = None) -> Iterator[type]:
-    """Yield the types of a user's that an annotation names, those of the fields of a model included."""
+    """Yield the user's types in an annotation, including the types of a model's fields."""
     seen = set() if seen is None else seen
     for part in typing.get_args(hint):
         yield from _classes(part, seen)
@@ -154,7 +154,7 @@ def _msgspec_check(hint: Any) -> Check:
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
             raise _ArgumentErrors([(path.rstrip("`"), text)]) from None
-        except (TypeError, RecursionError):  # msgspec knows nothing of this type
+        except (TypeError, RecursionError):  # msgspec does not support this type
             if cls is None or isinstance(value, cls):
                 return value
             raise _ArgumentErrors([("", f"Expected `{cls.__qualname__}`, got `{type(value).__qualname__}`")]) from None

@@ -1,1 +1,1 @@
-"""Turn calls into runs, and store them: now, behind a limit, or inside a transaction of the user's."""
+"""Turn calls into runs, and store them: at once, behind a limit, or inside a user's transaction."""

@@ -1,7 +1,7 @@
-"""Options that decide whether, when and beside how many others a call starts.
+"""Options that decide whether and when a call starts, and how many others may run at the same time.
 
-`limit=`, `rate=` and `limit_key=` put the run behind a gate. `expires=` gives it a time after which it does not start.
-`debounce=`, `throttle=` and `on_conflict=` say what a call does that meets an earlier one with the same key.
+`limit=`, `rate=` and `limit_key=` put the run behind a gate. `expires=` sets a time after which it does not start.
+`debounce=`, `throttle=` and `on_conflict=` say what happens if an earlier call has the same key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 GIVEN_UP_AT_START: Final = ">"
-"""A unique key that begins so is free once its run has started."""
+"""The first character of a unique key that becomes free when its run starts."""
 ADMISSION_OPTIONS: Final = frozenset(
     {"limit", "rate", "burst", "limit_key", "expires", "debounce", "debounce_max", "throttle", "on_conflict"}
 )
@@ -41,7 +41,7 @@ CONFLICTS: Final = ("return", "replace")
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The options as they were given, and the limit that they make."""
+    """The options as given, and the limit that results from them."""
 
     given: Mapping[str, Any]
     limit: Limit | None = None
@@ -58,7 +58,7 @@ PLAIN_ADMISSION: Final = Admission({})
 
 
 def make_admission(base: Admission | None, changes: Mapping[str, Any]) -> Admission | None:
-    """Return the options with some of them changed; check each of them and how they go together."""
+    """Return the options with some of them changed; check each option and their combination."""
     given = {**(base.given if base is not None else {}), **changes}
     given = {name: value for name, value in given.items() if value is not None}
     if not given:
@@ -129,14 +129,14 @@ def admitted(run: Run, admission: Admission, task: str, func: Callable[..., Any]
     filled = None if key is None else key_of(key, arguments, "unique")
     run_at = run.run_at
     if admission.throttle_us:
-        # A known id changes nothing: all calls of one window are its first.
+        # The store ignores a run whose id it knows. So all calls in one window become the first of them.
         window = run.created_at // admission.throttle_us
         changes |= {"id": f"{task}:{filled or ''}@{window}", "unique": None}
     elif admission.replaces:
         changes["unique"] = f"{GIVEN_UP_AT_START}{task}:{filled or ''}"
         if admission.debounce_us:
             run_at = run.created_at + admission.debounce_us
-            # The first call of several, and the latest start that they may put each other off to.
+            # The time of the first debounced call, and the latest start to which later calls can postpone the run.
             latest = None if admission.debounce_max_us is None else run.created_at + admission.debounce_max_us
             changes |= {"run_at": run_at, "fire_time": run.created_at, "last": latest}
     elif filled is not None:
@@ -147,7 +147,7 @@ def admitted(run: Run, admission: Admission, task: str, func: Callable[..., Any]
 
 
 def replacement(run: Run, waiting: Run) -> Run:
-    """Return a run that takes the place of one that waits; debounced calls count from the first of them."""
+    """Return a run that takes the place of a waiting one; the limits of a debounce count from its first call."""
     count = waiting.count + 1
     if run.fire_time is None or waiting.fire_time is None:
         return replace(run, count=count)

@@ -42,9 +42,9 @@ __all__ = ["Calls", "check_call"]
 BATCH_RUNS: Final = 1000
 """Store this many runs in one round trip."""
 CALLS_AT_ONCE: Final = 100
-"""Make the runs of this many calls at once: calls that are gone soon are no work for the garbage collector."""
+"""Make the runs of this many calls at once: short-lived calls cost the garbage collector nothing."""
 HEAD_START_SECONDS: Final = 0.001
-"""Let the sender thread have the GIL before this thread packs the next batch; it keeps it until it is in the driver."""
+"""Sleep this long before packing the next batch, so that the sender thread gets the GIL and reaches the driver."""
 
 _ID: Final = attrgetter("id")
 _PREDECESSORS: Final = attrgetter("after")
@@ -63,7 +63,7 @@ class Calls:
         self._strange_queues: set[str] = set()
 
     def over(self, app_store: AppStore) -> Calls:
-        """Return the same over another store."""
+        """Return a `Calls` with the same parts over another store."""
         return Calls(app_store, self._tasks, self._middleware, self._queues, self.runs)
 
     def check(self, call: TaskCall[Any]) -> None:
@@ -90,7 +90,7 @@ class Calls:
     def again(
         self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> RunHandle[Any]:
-        """Store a copy of a run's call as a run of its own, which comes only after the runs whose results it takes."""
+        """Store a copy of a run's call as a new run, which comes only after the runs whose results it takes."""
         if run.queue.startswith("."):
             raise ValueError(f"run {run.id!r} belongs to an executor of a scheduler; call run_now for its job instead")
         task = self._tasks.resolve(run.call.func)
@@ -106,7 +106,7 @@ class Calls:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
         transactions = self.app_store.transactions
-        here = transactions is not None and transactions.is_open()  # a helper thread would not be part of it
+        here = transactions is not None and transactions.is_open()  # a helper thread is outside the transaction
         with Sender(self.send, handles, here=here) as sender:
             for inline, some in itertools.groupby(map(check_call, calls), key=self.is_inline):
                 make = self._announced if inline else self._prepared
@@ -129,7 +129,7 @@ class Calls:
         return runs
 
     def _ready(self, call: TaskCall[Any], run_id: str) -> Any:
-        """Return the run of a call: packed at once under this id, or as an object if somebody has to see it first."""
+        """Return the run of a call: packed at once under this id, or as an object if a listener has to see it first."""
         pack = self._packing(call)
         return self.announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
 
@@ -138,7 +138,7 @@ class Calls:
         return self.app_store.inline or call.options.inline
 
     def send(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[RunHandle[Any]]:
-        """Store runs and return their handles; raise RunNotFound if one should come after a run that is not there."""
+        """Store runs and return their handles; raise RunNotFound if one should come after a run that does not exist."""
         ids = self.store(runs, packed)
         if None in ids:
             self.raise_missing(runs, ids)
@@ -147,7 +147,7 @@ class Calls:
     def store(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[str | None]:
         """Store runs and their hooks, which may already be packed; return the answers of the store for the runs.
 
-        Raise OutcomeUnknown with the ids if the store's reply was lost, and the reply to the retry, too.
+        Raise OutcomeUnknown with the ids if both the store's reply and the reply to the retry were lost.
         """
         store = self.app_store.lasting
         whole = with_hooks(runs)
@@ -160,7 +160,7 @@ class Calls:
         return self._store_packed(runs, whole, packed or list(map(store.pack_run, whole)))
 
     def _store_packed(self, runs: Sequence[Run], whole: Sequence[Run], packed: Sequence[Any]) -> list[str | None]:
-        """Store what is packed, now or when the caller's transaction commits."""
+        """Store packed runs, at once or when the caller's transaction commits."""
         app_store = self.app_store
         store, transactions = app_store.opened or app_store.lasting, app_store.transactions
         if transactions is not None and transactions.defer(lambda: self._add(store, runs, whole, packed), packed):
@@ -175,7 +175,7 @@ class Calls:
             answers = store.add_runs(packed)
         except OutcomeUnknown as unknown:
             try:
-                answers = store.add_runs(packed)  # with the same ids, so none is stored twice
+                answers = store.add_runs(packed)  # the ids are the same, so no run is stored twice
             except StoreUnavailable as error:  # this error says nothing about the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
@@ -184,7 +184,7 @@ class Calls:
             for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
                 if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
                     answers[number] = self._replace(store, run, answer)
-            # Another id means that a run with this unique key existed already.
+            # Another id in the answer means that a run with this unique key already existed.
             new = [run for run, answer in zip(whole, answers, strict=True) if answer == run.id]
         app_store.count_added(new)
         if app_store.events.listeners.mask & EVENT_JOB_SUBMITTED:
@@ -201,7 +201,7 @@ class Calls:
         return [by_id[run.id] for run in runs]
 
     def _replace(self, store: JobStore, run: Run, holder_id: str) -> str:
-        """Store a run in the place of the one that waits with its key, in one write; return its id."""
+        """Replace the waiting run that has the same unique key by this run, in one write; return the new id."""
         while True:
             holder = store.get_runs([holder_id])[0]
             if holder is None or holder.status not in WAITING:  # it has started or ended meanwhile
@@ -216,7 +216,7 @@ class Calls:
                 return new.id
 
     def raise_missing(self, runs: Sequence[Run], ids: Sequence[str | None]) -> NoReturn:
-        """Raise RunNotFound for the first run that was not stored, because one that it comes after is not there."""
+        """Raise RunNotFound for the first run that was not stored because one of its predecessors does not exist."""
         run = next(run for run, run_id in zip(runs, ids, strict=True) if run_id is None)
         wanted = [edge.id for edge in run.after]
         found = zip(wanted, self.app_store.lasting.standings(wanted), strict=True)
@@ -228,17 +228,17 @@ class Calls:
         raise error
 
     def announced(self, call: TaskCall[Any]) -> Run:
-        """Make the run of a call, and let those who listen look at it."""
+        """Make the run of a call, and show it to the `pre_enqueue` listeners."""
         run = self.make(call)
         self._middleware.emit("pre_enqueue", run)
         return run
 
     def announce(self, run: Run) -> None:
-        """Let those who listen look at a run that is about to be stored."""
+        """Show the `pre_enqueue` listeners a run that is about to be stored."""
         self._middleware.emit("pre_enqueue", run)
 
     def make(self, call: TaskCall[Any]) -> Run:
-        """Make the run of a call; what it has in common with other calls of the task is checked and made once."""
+        """Make the run of a call; make and check only once the parts that all calls of the task share."""
         pattern = self._pattern(call)
         if pattern is None:
             run = self._make(call)
@@ -252,14 +252,14 @@ class Calls:
         return replace(pattern.run, id=new_run_id(), call=own, created_at=now, run_at=now)
 
     def _pattern(self, call: TaskCall[Any]) -> RunPattern | None:
-        """Return the pattern for the run of a call; None if none was made with its options last."""
+        """Return the pattern for the run of a call; None if the task's last pattern has other options."""
         made = call.task.pattern
         if made is None or made.maker is not self or made.options is not call.options or Placeholder.made:
             return None
         return made
 
     def _packing(self, call: TaskCall[Any]) -> PackLike | None:
-        """Return how to pack runs of such calls; None if somebody has to see the run, or if it has a hook."""
+        """Return the function that packs such runs; None if a listener has to see the run, or if it has a hook."""
         pattern = self._pattern(call)
         if (
             pattern is None
@@ -301,7 +301,7 @@ class Calls:
                 tuple(call.args),
                 dict(call.kwargs),
                 options.name or task.__name__,
-                headers={} if self._middleware.signals["pre_enqueue"] else None,  # for those who listen to write in
+                headers={} if self._middleware.signals["pre_enqueue"] else None,  # listeners may write into it
             ),
             queue=options.queue,
             executor=needed_executor(task.is_async, policy.isolation),
@@ -334,7 +334,7 @@ def is_repeatable(options: Options) -> bool:
 
 
 def delayed(run: Run, delay: float) -> Run:
-    """Return a run that starts this many seconds after the last run that it comes after."""
+    """Return a run that starts this many seconds after its last predecessor has ended."""
     after = int(delay * SECOND)
     return replace(run, run_at=-after, delay=after)
 
@@ -372,7 +372,7 @@ class Sender:
                 self._pool.shutdown()
 
     def send(self, store: JobStore, runs: Sequence[Run]) -> None:
-        """Store a batch of runs; send a full batch to a server in the background while the caller makes the next."""
+        """Store a batch of runs; a full batch goes to a server in the background while the caller makes the next."""
         if len(runs) < BATCH_RUNS or self._here or not store.remote:
             self.wait()
             self._handles += self._send(runs)
@@ -392,7 +392,7 @@ class Sender:
 
 
 def check_call(call: Any) -> TaskCall[Any]:
-    """Raise TypeError unless a task made this call."""
+    """Return a call; raise TypeError unless a task made it."""
     if not isinstance(call, TaskCall):
         raise TypeError(f"a call is made by task.call(...), not {call!r}")
     return call

@@ -1,4 +1,4 @@
-"""Enqueue inside a transaction of the user's: `app.within(session)`; or just after it: `app.after_commit(session)`."""
+"""Enqueue inside a user's transaction (`app.within(session)`), or just after it (`app.after_commit(session)`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HAND_OVER_DELAY_SECONDS = 0.01
-"""SQLAlchemy announces the commit of a connection just before it happens; what follows the commit waits this long."""
+"""Wait this long before acting on a commit: SQLAlchemy announces a connection's commit just before it happens."""
 
 
 class TransactionStore:
@@ -49,7 +49,7 @@ class TransactionStore:
 
 
 class Within:
-    """The verbs that enqueue, inside one transaction: the runs are there if and only if it commits."""
+    """The verbs that enqueue inside one transaction: the runs exist if and only if it commits."""
 
     def __init__(self, app_store: AppStore, calls: Calls, tasks: Registry, target: Session | Connection) -> None:
         self._app_store, self._tasks = app_store, tasks
@@ -59,7 +59,7 @@ class Within:
         shared = copy.copy(app_store)
         shared.opened = cast(JobStore, TransactionStore(app_store.lasting, self._add))
         shared.transactions = None
-        shared.link, shared.events = None, RunEvents()  # the runs may be rolled back: nobody is woken, no event is told
+        shared.link, shared.events = None, RunEvents()  # the runs may be rolled back: wake no node, publish no event
         self._calls = calls.over(shared)
         writer = FlowWriter(shared, self._calls, atomic=True)
         self._shapes = Shapes(shared, self._calls, writer)
@@ -86,7 +86,7 @@ class Within:
         return self._shapes.gather(calls, return_exceptions)
 
     def flow(self, name: str | None = None) -> Flow:
-        """Make a flow, of any size, that is stored when its block ends."""
+        """Make a flow of any size, which is stored when its block ends."""
         return self._flows.new(name)
 
     def _add(self, runs: Sequence[Any]) -> Answers[str | None]:
@@ -106,7 +106,7 @@ class Within:
 
 
 class AfterCommit:
-    """Enqueues when a session has committed. If the process dies just after the commit, the call is lost."""
+    """Enqueues after a session has committed. If the process dies just after the commit, the call is lost."""
 
     def __init__(self, app: Mainspring, session: Session) -> None:
         self._app = app
@@ -120,7 +120,7 @@ class AfterCommit:
 
     def enqueue_call(self, call: TaskCall[Any]) -> None:
         """Enqueue a call made by `task.call(...)` once the session has committed."""
-        self._app.calls.check(call)  # now, not when the transaction is over
+        self._app.calls.check(call)  # raise now, not when the transaction is over
         session, done = self._session, threading.Event()
 
         def forget(session: Session, *_: object) -> None:
@@ -136,7 +136,7 @@ class AfterCommit:
 
 
 class AsyncWithin:
-    """The verbs of `Within` for an AsyncSession or AsyncConnection: each is awaited."""
+    """The verbs of `Within` as coroutines, for an AsyncSession or AsyncConnection."""
 
     def __init__(self, app: Mainspring, target: Any) -> None:
         self._app, self._target = app, target
@@ -164,13 +164,13 @@ class AsyncWithin:
         return await self._do(lambda within: within.gather(calls, return_exceptions=return_exceptions))
 
     async def _do(self, work: Callable[[Within], R]) -> R:
-        # The store is opened and its clock read on a thread, so that the loop does not wait for a server.
+        # Open the store and read its clock on a thread, so that the loop does not wait for a server.
         await asyncio.to_thread(self._app.now)
         return cast(R, await self._target.run_sync(lambda target: work(self._app.within(target))))
 
 
 def _after_commit(target: Session | Connection, work: Callable[[], object]) -> None:
-    """Do something once a transaction is committed."""
+    """Call a function once a transaction has committed."""
     if isinstance(target, Session):
         event.listen(target, "after_commit", lambda session: _outside_loops(work), once=True)
     else:
@@ -178,7 +178,7 @@ def _after_commit(target: Session | Connection, work: Callable[[], object]) -> N
 
 
 def _outside_loops(work: Callable[[], object]) -> None:
-    """Do something here, or on a thread if this one runs an event loop, which must not wait for a server."""
+    """Call a function here, or on another thread if this one runs an event loop, which must not wait for a server."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

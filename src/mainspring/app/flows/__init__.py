@@ -1,1 +1,1 @@
-"""Runs that come after other runs: flows, chains, gathering, signals."""
+"""Runs that come after other runs: flows, chains, gathered calls, signals."""

@@ -1,4 +1,4 @@
-"""Cancel a whole flow, or send back all of it that did not end well."""
+"""Cancel a whole flow, or send back all of its runs that did not end well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.core.waiting.refusals import in_order
 __all__ = ["cancel_flow", "retry_flow"]
 
 LOOKS: Final = 5
-"""Look this often for runs that were released or started while others were cancelled."""
+"""Look this many times for runs that were released or started while others were cancelled."""
 
 _FAILED: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
 
@@ -24,7 +24,7 @@ def cancel_flow(runs: Runs, flow_id: str) -> int:
     number = runs.count(status=UNFINISHED, group=flow_id)
     marker = runs.store.get_runs([marker_id(flow_id)])[0]
     if marker is not None and marker.status in WAITING:
-        runs.cancel_waiting([marker])  # first, so that no run of the flow starts any more
+        runs.cancel_waiting([marker])  # do this first, so that no further run of the flow starts
     for _ in range(LOOKS):
         waiting = list(runs.iterate(status=WAITING, group=flow_id))
         running = [run.id for run in runs.iterate(status=Status.RUNNING, group=flow_id) if not run.cancelling]
@@ -38,15 +38,15 @@ def cancel_flow(runs: Runs, flow_id: str) -> int:
 
 
 def retry_flow(runs: Runs, flow_id: str) -> int:
-    """Send back the runs of a flow that failed, and those that were cancelled; return how many."""
+    """Send back the runs of a flow that failed, were cancelled or are broken; return how many."""
     found = list(runs.iterate(status=(*_FAILED, *WAITING), group=flow_id))
     if any(run.call.task_name == MARKER_TASK for run in found):
         raise ValueError(f"not all of the flow {flow_id!r} was stored, and nothing of it runs; store it anew")
     outcomes: list[Outcome] = []
     again: set[str] = set()
     for run in in_order(found):
-        # A run that was refused runs again if the one that refused it does. Others were rightly refused: they come
-        # after a failure that did not happen.
+        # A refused run runs again if the run that refused it does. The other refusals were right: those runs wait for a
+        # failure that did not happen.
         if run.refused in again if run.refused is not None else run.status in _FAILED:
             again.add(run.id)
             outcomes.append(transitions.sent_back(run, runs.now()))

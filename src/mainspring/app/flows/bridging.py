@@ -16,13 +16,13 @@ __all__ = ["Bridging"]
 
 
 class Bridging:
-    """Ends landings as the runs before their bridges have ended; see `core.waiting.bridges`."""
+    """Gives each landing the end of the run before its bridge; see `core.waiting.bridges`."""
 
     def __init__(self, app_store: AppStore, runs: Runs) -> None:
         self._app_store, self._runs = app_store, runs
 
     def cross(self, before_id: str, landing_id: str) -> None:
-        """End a landing as the run before its bridge has ended."""
+        """End a landing in the same way as the run before its bridge."""
         store = self._app_store.lasting
         before, landing = store.get_runs([before_id, landing_id])
         if landing is None:
@@ -31,7 +31,7 @@ class Bridging:
             return
         if before is None:
             raise RunNotFound(before_id, "so the runs that come after it cannot learn how it ended")
-        if before.status not in FINAL:  # somebody has sent it back
+        if before.status not in FINAL:  # a person has sent it back
             raise Retry(1.0, f"{before_id} goes on", counted=False)
         answers = store.settle([store.pack_outcome(landed(landing, before, self._app_store.now()))])
         self._runs.drop_refused(answers.refused)

@@ -1,4 +1,4 @@
-"""Flows: runs that are stored together, all or none, and that come after one another in any order without a circle."""
+"""Flows: runs that are stored together, all or none, and that depend on each other without a cycle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Flow:
         self._handles: list[RunHandle[Any]] = []
         self._is_open = False
         self.known = False
-        """Whether the flow was known already, by its name or by the unique key of its first call."""
+        """Whether the store already had this flow, by its name or by the unique key of its first call."""
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Flow:
         return self._add(run)
 
     def signal(self, name: str) -> RunHandle[Any]:
-        """Add a signal: what comes after it waits until somebody calls `app.signal("<flow>~<name>", value)`."""
+        """Add a signal: the runs after it wait until somebody calls `app.signal("<flow>~<name>", value)`."""
         self._check_open()
         check_text("the name of a signal", name)
         if not name or name[0].isdigit() or name.startswith(("!", "hook")) or "~" in name:
@@ -116,7 +116,7 @@ class Flow:
                 handle._runs = flows.app_store.companion.runs
 
     def _become(self, flow_id: str) -> None:
-        """Turn into the known flow, whose first run has the unique key of this one's."""
+        """Become the flow in the store whose first run has the same unique key as this flow's first run."""
         for handle in self._handles:
             handle.id = flow_id + handle.id.removeprefix(self.id)
         self.id, self.known = flow_id, True
@@ -176,9 +176,9 @@ class Flow:
         return cancel_flow(self._runs, self.id)
 
     def retry(self) -> int:
-        """Send back all runs of the flow that failed or were cancelled, each behind those that it comes after.
+        """Send back the runs of the flow that failed, were cancelled or are broken; each waits for its predecessors.
 
-        Return how many were sent back. Do it as often as you like: only runs that have ended so are touched.
+        Return how many were sent back. You can repeat this: it changes only such runs.
         """
         return retry_flow(self._runs, self.id)
 
@@ -200,7 +200,7 @@ class Flows:
     def new(self, name: str | None = None, *, shard: str | None = None) -> Flow:
         """Make a flow: `with app.flow() as flow: flow.add(...)` stores all calls of the block together, or none.
 
-        The name is the id of the flow. A flow with a name that the store knows is not stored again.
+        The name becomes the id of the flow. If the store already has a flow with this name, nothing is stored.
         """
         flow_id = new_run_id() if name is None else check_run_id(check_name("the name of a flow", name, 200))
         return Flow(flow_id if shard is None else pin(shard, flow_id), self, named=name is not None)
@@ -213,6 +213,6 @@ class Flows:
 
 
 def _place(run: Run) -> tuple[int, int, str]:
-    """Return where a run stands in its flow: by its number, signals after those."""
+    """Return the sort key of a run in its flow: numbered runs in order, then signals."""
     part = run.id.rpartition("~")[2]
     return (0, int(part), "") if part.isdecimal() else (1, run.created_at, run.id)

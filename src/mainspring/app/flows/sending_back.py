@@ -1,4 +1,4 @@
-"""Send a run back, and with it the runs that were cancelled because of it; find the run that was the cause."""
+"""Send a run back, together with the runs that were cancelled because of it; find the cause of a cancelled run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["SentBack", "first_refuser", "send_back", "write_back"]
 
 LOOKS: Final = 50
 LOOK_PAUSE_SECONDS: Final = 0.01
-"""Look again so often, so soon, if a node has claimed a refused run and is about to cancel it."""
+"""Pause this long before looking again at a refused run that a node has claimed and is about to cancel."""
 
 FEW_STEPS: Final = 10
 """After this many steps back from a refused run, read the rest of its flow at once."""
@@ -29,7 +29,7 @@ _REFUSED: Final = (*WAITING, Status.RUNNING, Status.CANCELLED)
 
 
 class SentBack(NamedTuple):
-    """The runs that were sent back, and the ids of those that can still not run because of others."""
+    """The runs that were sent back, and the ids of the runs that other runs still refuse."""
 
     runs: list[Run]
     refused: tuple[str, ...]
@@ -44,14 +44,14 @@ def send_back(
 ) -> SentBack:
     """Send a run back to start at once or at `at`, in one write with the runs after it that it has refused.
 
-    If there are more than a thousand, the others follow in further writes. Raise ValueError if it has not ended.
+    If there are more than a thousand, the rest follow in further writes. Raise ValueError if the run has not ended.
     """
     keyed = True
     for look in range(LOOKS):
         run = store.get_runs([run_id])[0]
         if run is None:
             raise RunNotFound(run_id)
-        transitions.retry(run, now(), at)  # before others are looked for: it may be one that cannot be sent back
+        transitions.retry(run, now(), at)  # raise before the search for others, if this run cannot be sent back
         refused, busy = _refused_by(store, run)
         if busy and look < LOOKS - 1:
             pause(LOOK_PAUSE_SECONDS)
@@ -60,7 +60,7 @@ def send_back(
         if not keyed:
             outcomes[0] = transitions.unkeyed(outcomes[0])
         answers = store.settle(outcomes[:MOST_OUTCOMES])
-        if not answers[0]:  # it was changed meanwhile, or another run has its unique key by now
+        if not answers[0]:  # the run was changed meanwhile, or another run has its unique key by now
             keyed = keyed and outcomes[0].run.unique is None
             continue
         written, still = [*answers], [*answers.refused]
@@ -74,7 +74,7 @@ def send_back(
 
 
 def write_back(store: JobStore, outcomes: Sequence[Outcome]) -> SentBack:
-    """Write outcomes that send runs back, a thousand at a time; give up unique keys that others have by now."""
+    """Write outcomes that send runs back, a thousand at a time; drop unique keys that other runs have by now."""
     sent, refused = list[Run](), list[str]()
     for outcome in [outcome for outcome in outcomes if outcome.run.unique is not None]:
         if not store.settle([outcome])[0]:
@@ -90,7 +90,7 @@ def write_back(store: JobStore, outcomes: Sequence[Outcome]) -> SentBack:
 
 
 def _refused_by(store: JobStore, run: Run) -> tuple[list[Run], bool]:
-    """Return the runs that were refused because of a run or because of those, and whether one is being cancelled."""
+    """Return the runs that a run has refused, directly or through others, and whether one is being cancelled now."""
     found: dict[str, Run] = {}
     busy = False
     group = _by_refusal(store, run.group)
@@ -99,7 +99,7 @@ def _refused_by(store: JobStore, run: Run) -> tuple[list[Run], bool]:
         before = ahead.popleft()
         known = group.get(before.id, [])
         others: Iterable[Run] = ()
-        if before.followed > len(known):  # some come after it that are not of its flow, or were not refused
+        if before.followed > len(known):  # some successors are outside its flow, or were not refused
             others = chain.from_iterable(pages(store, RunQuery(after=before.id)))
         for each in chain(known, others):
             if each.refused != before.id or each.id in found or each.status not in _REFUSED:
@@ -113,7 +113,7 @@ def _refused_by(store: JobStore, run: Run) -> tuple[list[Run], bool]:
 
 
 def _by_refusal(store: JobStore, group: str | None) -> dict[str, list[Run]]:
-    """Return the refused runs of a flow by the run that refused them: a long flow takes too long step by step."""
+    """Return the refused runs of a flow by the run that refused them: reading a long flow by steps takes too long."""
     found: dict[str, list[Run]] = {}
     if group is not None:
         for each in chain.from_iterable(pages(store, RunQuery(status=_REFUSED, group=group))):
@@ -123,7 +123,7 @@ def _by_refusal(store: JobStore, group: str | None) -> dict[str, list[Run]]:
 
 
 def first_refuser(store: JobStore, run: Run) -> Run | None:
-    """Return the run whose bad end is why another was cancelled, perhaps several steps later; None if there is none."""
+    """Return the run whose end caused the cancelling of another, perhaps over several steps; None if there is none."""
     flow: dict[str, Run] = {}
     found: Run | None = run
     step = 0

@@ -1,4 +1,4 @@
-"""Chains and gathering: the two shapes of flow that have verbs of their own."""
+"""Chains and gathered calls: the two shapes of flow that have their own verbs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Shapes", "all_inline", "collect", "join", "refuse_options"]
 
 
 def collect(items: list[Any]) -> list[Any]:
-    """Return the results of gathered calls; they have taken the places of their placeholders."""
+    """Return the results of gathered calls, which have replaced the placeholders in `items`."""
     return items
 
 
 def join() -> None:
-    """Do nothing: a join only comes after some runs and before others."""
+    """Do nothing: a join only links the runs before it to the runs after it."""
 
 
 class Shapes:
@@ -39,7 +39,7 @@ class Shapes:
         self._app_store, self._calls, self._writer = app_store, calls, writer
 
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
-        """Store calls of which each comes after the one before; return their handles."""
+        """Store calls that run one after another; return their handles."""
         if not calls:
             raise ValueError("a chain needs at least one call")
         inline = all_inline(self._calls, calls)

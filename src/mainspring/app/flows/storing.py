@@ -29,13 +29,13 @@ class FlowWriter:
     def __init__(self, app_store: AppStore, calls: Calls, *, atomic: bool = False) -> None:
         self._app_store, self._calls = app_store, calls
         self._atomic = atomic
-        """Whether all writes are one: inside a transaction, no flow needs a marker."""
+        """Whether one transaction holds all writes, so that no flow needs a marker."""
 
     def write(self, flow_id: str, runs: Sequence[Run], *, inline: bool = False) -> str | None:
-        """Store runs of which each comes after earlier ones, all or none; or execute them.
+        """Store runs, all or none, or execute them inline; each run comes after earlier ones of the sequence.
 
-        If an unfinished run has the unique key of one of them, store nothing and return that run's id. Raise
-        RunNotFound if a run should come after one that is not there.
+        If an unfinished run in the store has the unique key of one of them, store nothing and return its id. Raise
+        RunNotFound if a run should come after a run that does not exist.
         """
         for run in runs:
             if run.call.func not in OWN_TASKS:
@@ -56,7 +56,7 @@ class FlowWriter:
         return self._write(flow_id, runs, keyed)
 
     def _write_joined(self, flow_id: str, runs: Sequence[Run], keyed: int | None) -> str | None:
-        """Store runs in one transaction: no marker is needed."""
+        """Store runs in one transaction, without a marker."""
         if keyed is not None and _has_others(runs, keyed):
             raise ValueError(
                 "inside a transaction, only a call that all others of its flow come after can have unique="
@@ -113,13 +113,13 @@ class FlowWriter:
         try:
             released = store.settle([outcome])[0]
         except OutcomeUnknown:
-            store.settle([outcome])  # if the first try was written, this one is not
+            store.settle([outcome])  # if the first try was written after all, the store ignores this one
             return
         if not released:
             raise RunCancelled(marker_id(flow_id), "the flow was cancelled before all of it was stored")
 
     def _give_up(self, marker: Run) -> None:
-        """Cancel the marker, and with it all that is stored of the flow; if that fails, the janitor does it later."""
+        """Cancel the marker and thereby all stored runs of the flow; if that fails, the janitor does it later."""
         try:
             self._calls.runs.cancel_waiting([marker])
         except StoreUnavailable as error:
@@ -127,15 +127,15 @@ class FlowWriter:
 
 
 def _needs_marker(runs: Sequence[Run], keyed: int | None) -> bool:
-    """Return True unless one write stores either all of these runs or none; `keyed` is the one with a unique key."""
+    """Return False if one write stores either all of these runs or none; `keyed` is the run with a unique key."""
     if len(runs) > MOST_RUNS_AT_ONCE or len(runs) == 1:
         return len(runs) > 1
     inside = {run.id for run in runs}
-    if any(edge.id not in inside for run in runs for edge in run.after):  # one of those may be gone
+    if any(edge.id not in inside for run in runs for edge in run.after):  # a predecessor outside may be gone
         return True
     return keyed is not None and _has_others(runs, keyed)
 
 
 def _has_others(runs: Sequence[Run], keyed: int) -> bool:
-    """Return True unless all runs come after the one with the unique key."""
+    """Return True if some run does not come after the run with the unique key."""
     return keyed > 0 or sum(not run.after for run in runs) > 1

@@ -60,7 +60,8 @@ class Acting:
     def acting(self, by: str | None = None, why: str = "") -> Iterator[None]:
         """Act in somebody's name and say why: `with app.acting("ann", "the provider is down"): ...`.
 
-        It holds for this thread or task. Without it, the account and the machine of the process are recorded.
+        This holds for the current thread or asyncio task. Without it, acts carry the account and the machine of the
+        process.
         """
         outer = _actor.get()
         name = by if by is not None else outer.by if outer is not None else ""
@@ -72,7 +73,7 @@ class Acting:
 
     @contextmanager
     def silent(self, silent: bool = True) -> Iterator[None]:
-        """Record no acts in this context: an act on many runs is recorded as one."""
+        """Record no acts in this context, because the caller records an act on many runs as one."""
         token = _silent.set(silent or _silent.get())
         try:
             yield
@@ -95,7 +96,7 @@ class Acting:
             log.warning("%s of %s %r by %s was done, but is not in the audit: %s", verb, kind, target, act.by, error)
 
     def order(self, verb: str, kind: str, target: str, **details: Any) -> None:
-        """Record an act that others follow once they read it; raise if the store cannot take it."""
+        """Record an act that nodes follow once they read it; raise if the store cannot take it."""
         store = self._store()
         if not store.keeps_history:
             raise HistoryNotKept(type(store).__name__, "orders are part of it, so no node would read this one")
@@ -131,7 +132,7 @@ class Acting:
     def acts_on(
         self, kind: str, target: str, limit: int, since: datetime | timedelta | None = None
     ) -> list[AuditEntry]:
-        """Return the newest acts on one thing, as far as they are known; none if the store keeps no history."""
+        """Return the newest acts on one run, job, queue or node; none if the store keeps no history."""
         return self._read(about(kind, target), None, since, limit)
 
     def _read(
@@ -169,18 +170,18 @@ class Marks:
         self._acts.record("mark", *_MARKS, text=line)
 
     def marks(self, since: datetime | timedelta | None = None, limit: int = 100) -> list[TimeMark]:
-        """Return the marks since then, newest first."""
+        """Return the marks since a time, newest first."""
         found = self._acts.acts_on(*_MARKS, limit, since)
         return [TimeMark(entry.at, str(entry.details.get("text", "")), entry.by) for entry in found]
 
     def mark_new_code(self) -> None:
-        """Mark this moment if the app was given a version of its code that is not the last one marked."""
+        """Mark this moment if the app has a code version that differs from the last one marked."""
         if not self._code:
             return
         text = f"code {self._code}"
         try:
             known = any(mark.text == text for mark in self.marks(limit=20))
-        except Exception as error:  # the start itself says if the store is away
+        except Exception as error:  # the start itself reports a store that is away
             log.warning("could not mark the new code %s: %s", self._code, error)
             return
         if not known:

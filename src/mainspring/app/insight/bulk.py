@@ -1,4 +1,4 @@
-"""Acts on all runs that match a filter: retry, cancel, delete, move, postpone. They outlive the process that began."""
+"""Actions on all runs that match a filter: retry, cancel, delete, move, postpone. They outlive their process."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["VERBS", "Bulk", "BulkActions", "BulkVerb"]
 
 KEPT_BULKS: Final = 50
-"""Bulk actions that a process remembers although it does not carry them out, or no longer."""
+"""Remember this many bulk actions that this process does not carry out, or no longer."""
 ADOPT_SECONDS: Final = 10.0
-"""A node looks this often for actions whose process has ended."""
+"""Look this often, on a node, for actions whose process has ended."""
 
 log = logging.getLogger("mainspring.app")
 
 
 class BulkVerb(NamedTuple):
-    """What can be done to many runs: the statuses it applies to, its word in the past, and the options it needs."""
+    """A verb for many runs: the statuses it applies to, its past tense, and the options it needs."""
 
     able: Collection[str]
     done: str
@@ -67,20 +67,20 @@ class Bulk:
         self.looked_at = 0
         self.changed = 0
         self.left: Counter[str] = Counter()
-        """How many runs were left as they are, by the reason."""
+        """The number of runs that were left unchanged, by reason."""
         self.problem = ""
-        """The error that ended it early, if one did."""
+        """The error that ended the action early, or an empty text."""
         self.stopping = False
-        """Whether somebody has stopped it."""
+        """Whether somebody has asked the action to stop."""
         self.runs: Runs | None = None
-        """Where its run is; None for a trial, which has none."""
+        """The runs among which the action's own run is; None for a trial, which has no run."""
         self._idle = threading.Event()
         """Set unless this process carries it out."""
         self._idle.set()
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
+        """Whether the action has not ended."""
         return self.state == "running"
 
     @property
@@ -113,7 +113,10 @@ class Bulk:
         return bool(await on_a_thread(lambda: self._note_end(run, until)))
 
     def _note_end(self, run: Run | None, until: float) -> bool:
-        """Note how its run ended; if that is done here, wait for it until `until` and return whether it has come."""
+        """Note how the action's run ended; if this process carries it out, first wait for that until `until`.
+
+        Return False if the wait took too long.
+        """
         if not self._idle.wait(min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
             return False
         if self.running:
@@ -121,18 +124,18 @@ class Bulk:
         return True
 
     def stop(self) -> bool:
-        """Stop it before its next run; return False if it has ended."""
+        """Stop the action before its next run; return False if it has ended."""
         self.stopping = True
         if self.running and not self.here and self.runs is not None:
             self.runs.cancel(self.id)
         return self.running
 
     def begin(self) -> None:
-        """Note that this process carries it out."""
+        """Note that this process carries out the action."""
         self._idle.clear()
 
     def leave(self) -> None:
-        """Note that this process carries it out no longer, though it has not ended."""
+        """Note that this process no longer carries out the action, though it has not ended."""
         self._idle.set()
 
     def end(self, state: str) -> None:
@@ -141,11 +144,11 @@ class Bulk:
         self._idle.set()
 
     def notes(self) -> dict[str, Any]:
-        """Return its progress, for the process that may have to go on."""
+        """Return the progress of the action, for the process that may take it over."""
         return {"looked_at": self.looked_at, "changed": self.changed, "left": dict(self.left)}
 
     def take(self, run: Run | None) -> None:
-        """Take over what the store knows of it."""
+        """Copy the state of the action from its run in the store."""
         if run is None:
             self.problem = "its record is gone"
             return self.end("failed")
@@ -160,7 +163,7 @@ class Bulk:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the action as plain data."""
         names = ("id", "verb", "filter", "before", "trial", "state", "looked_at", "changed", "problem")
         return {**{name: getattr(self, name) for name in names}, "left": dict(self.left)}
 
@@ -171,14 +174,14 @@ class Bulk:
 
 
 class BulkActions:
-    """The bulk actions of an app: this process carries out those that it has begun, and those that others left."""
+    """The bulk actions of an app. This process carries out those that it began, and those that dead processes left."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self._claims = BulkClaims(app)
         self._lock = free_in_children(threading.Lock())
         self._bulks: OrderedDict[str, Bulk] = OrderedDict()
-        """Those that were begun here or are carried out here."""
+        """The actions that this process began or carries out."""
         self._looks_at = 0.0
 
     def apply(
@@ -193,13 +196,13 @@ class BulkActions:
     ) -> Bulk:
         """Retry, cancel, delete, move, postpone or prioritize all runs that match a filter; return the action.
 
-        It goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. If the process
-        ends, a node goes on with it. Runs made after `before` (by default: now) are not touched. With `trial`, nothing
-        is changed and everything is counted. Options are those of the verb: `at`, `queue`, `priority`. Raise
-        FilterError.
+        The action goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. If the
+        process ends, a node continues the action. It leaves alone runs made after `before` (by default: now). With
+        `trial`, it only counts the runs that it would change. Options are those of the verb: `at`, `queue`, `priority`.
+        Raise FilterError.
         """
         act = self._act(verb, options)
-        filter_for(self._app.runs, filter)  # complains now
+        filter_for(self._app.runs, filter)  # raise FilterError now
         now = self._app.now()
         boundary = now if before is None else min(now, instant_of(before, self._app.now, lambda: self._app.timezone))
         bulk = Bulk(verb, filter, self._local(boundary), trial)
@@ -217,7 +220,7 @@ class BulkActions:
         return bulk
 
     def bulk(self, bulk_id: str) -> Bulk | None:
-        """Return an action on many runs that any process has begun, if it is still known."""
+        """Return an action on many runs that any process has begun; None if it is no longer known."""
         with self._lock:
             here = self._bulks.get(bulk_id)
         if here is not None and (here.here or not here.running):
@@ -230,12 +233,12 @@ class BulkActions:
         return found
 
     def stop_bulk(self, bulk_id: str) -> bool:
-        """Stop an action on many runs between two of them; return False if it has ended or is unknown."""
+        """Stop an action between two of its runs; return False if it has ended or is unknown."""
         found = self.bulk(bulk_id)
         return found is not None and found.stop()
 
     def adopt(self) -> None:
-        """Go on with actions whose process has ended; a node calls this now and then."""
+        """Continue actions whose process has ended; a node calls this now and then."""
         if time.monotonic() >= self._looks_at:
             self._looks_at = time.monotonic() + ADOPT_SECONDS
             if self._claims.waits():
@@ -260,7 +263,7 @@ class BulkActions:
                 del self._bulks[each]
 
     def _of(self, run: Run) -> Bulk:
-        """Return an action as its record tells it, for a process that does not carry it out."""
+        """Return an action as its run describes it, for a process that does not carry it out."""
         spec = run.call.kwargs
         bulk = Bulk(spec["verb"], spec["filter"], self._local(spec["before"]), False, run.id)
         bulk.runs = self._app.runs
@@ -279,7 +282,7 @@ class BulkActions:
         return lambda run_id: method(run_id, **options)
 
     def _try(self, bulk: Bulk, boundary: int, asked_at: int, act: Callable[[str], Any]) -> None:
-        """Count what an action would change."""
+        """Count the runs that an action would change."""
         try:
             change_all(self._app, bulk, VERBS[bulk.verb].able, boundary, asked_at, act)
             bulk.end("stopped" if bulk.stopping else "done")
@@ -309,7 +312,7 @@ class BulkActions:
             try:
                 state = self._change(bulk, run)
             except (LostBulk, StoreUnavailable, OSError) as error:
-                with self._lock:  # from now on, questions go to the store
+                with self._lock:  # from now on, `bulk` reads the store
                     self._bulks.pop(bulk.id, None)
                 bulk.leave()
                 if not isinstance(error, LostBulk):

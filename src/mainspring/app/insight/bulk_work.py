@@ -1,7 +1,7 @@
-"""Carry out an action on many runs. The action is a run of its own, in a queue that no worker serves.
+"""Carry out an action on many runs. The action itself is a run, in a queue that no worker serves.
 
-So it has a lease, and its holder notes how far it has come. If that process ends, a node takes the run over and
-goes on behind the last note. A run that was changed after that note is met again: it counts as left, not as changed.
+So it has a lease, and its holder notes how far it has come. If that process ends, a node takes over the action's run
+and continues after the last note. It meets again the runs that were changed after that note, and counts them as left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BULK_TASK: Final = "mainspring:bulk"
 NOTE_SECONDS: Final = 1.0
 """Note this often how far the action has come."""
 MOST_SINGLE_ACTS: Final = 1000
-"""Record an act for each of the first runs; the audit keeps 10,000 acts, so one action must not push all others out."""
+"""Record single acts for this many runs at most: the audit keeps 10,000 acts, and one action must not fill it."""
 LAPSED_PAGE_RUNS: Final = 100
 
 log = logging.getLogger("mainspring.app")
@@ -61,11 +61,11 @@ def change_all(
     note: Callable[[RunView], object] = lambda run: None,
     after: RunView | None = None,
 ) -> None:
-    """Change all runs that match, or count them; `note` is called after each, and may raise."""
+    """Change all matching runs, or count them for a trial; call `note` after each run, which may raise."""
     for run in matching(app.runs, filter_for(app.runs, bulk.filter), boundary, after):
         if bulk.stopping:
             return
-        if run.record.queue == BULK_QUEUE:  # an action is no target of actions
+        if run.record.queue == BULK_QUEUE:  # an action must not change other actions
             continue
         bulk.looked_at += 1
         if str(run.status) not in able:
@@ -155,6 +155,6 @@ class BulkClaims:
 
 
 def place_of(run: Run) -> RunView | None:
-    """Return the run behind which an action goes on, as far as stores need it."""
+    """Return the run after which an action continues, with only the fields that stores need."""
     noted = (run.data or {}).get("after")
     return None if noted is None else RunView(Run(id=noted[1], call=Call(""), created_at=noted[0]), None)

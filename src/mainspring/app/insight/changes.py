@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 __all__ = ["ChangeWatch", "Changes"]
 
 LOOK_SECONDS: Final = 1.0
-"""Look at the store this often: it hints at runs that may be claimed, not at those that have ended."""
+"""Look at the store this often: its hints cover runs that may be claimed, not runs that have ended."""
 KINDS: Final = ("runs", "jobs", "queues", "nodes")
 
 
 class Changes(NamedTuple):
-    """What has changed: the cursor to ask with next time, and some of `runs`, `jobs`, `queues`, `nodes`."""
+    """The kinds that have changed (some of `runs`, `jobs`, `queues`, `nodes`), and the cursor for the next call."""
 
     cursor: str
     kinds: tuple[str, ...]
 
 
 class ChangeWatch:
-    """Tells what has changed in an app's store."""
+    """Finds the kinds of records that have changed in an app's store."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
 
     def changes(self, cursor: str = "", timeout: float = 0.0) -> Changes:
-        """Return which kinds of things have changed since `cursor`; wait up to `timeout` seconds for a change.
+        """Return which kinds of records have changed since `cursor`; wait up to `timeout` seconds for a change.
 
-        Begin with an empty cursor. A cursor is text, and holds in every process. It costs a few small reads a second,
-        however many runs there are. A running run that only says how far it has come counts as no change.
+        Begin with an empty cursor. A cursor is text, and is valid in every process. Waiting costs a few small reads a
+        second, however many runs there are. The progress of a running run does not count as a change.
         """
         before = cursor.split(".")
         deadline = time.monotonic() + timeout

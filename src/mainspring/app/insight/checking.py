@@ -1,4 +1,4 @@
-"""Compare what a store holds with the code, before the code is deployed: what would it strand?"""
+"""Compare the records in a store with the code before it is deployed, to find the records that it would strand."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["check_code"]
 
 
 def check_code(app: Mainspring, beside: Sequence[Mainspring] = ()) -> list[Finding]:
-    """Return what the code of an app would strand of the jobs and unfinished runs in its store; change nothing.
+    """Return the jobs and unfinished runs in the store that the code of an app would strand; change nothing.
 
-    Other apps on the same store may be given: their tasks and schedules strand nothing.
+    `beside` are other apps on the same store: their tasks and schedules count as known, too.
     """
     store = app.store
     jobs, unreadable = store.examine_jobs()
@@ -62,7 +62,7 @@ def _unreadable(found: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _calls(app: Mainspring, jobs: Iterable[Job], runs: Iterable[Run]) -> Iterator[Finding]:
-    """Name each function that is gone, and each shape of arguments that it no longer takes, once."""
+    """Yield one finding for each missing function, and one for each shape of arguments that a function refuses."""
     find = function_finder(app)
     known = [task.name for task in app.tasks]
     complaints: dict[tuple[str, str], list[str]] = {}
@@ -103,7 +103,7 @@ def _task_function(app: Mainspring, find: Callable[[Any], Any], each: Any) -> An
 
 
 def _complaint(app: Mainspring, each: Any, look: Callable[[], Any]) -> str:
-    """Return why the stored call could not be executed by this code; empty if it could."""
+    """Return why this code could not execute the stored call; an empty text if it could."""
     try:
         func = look()
     except Exception as error:  # importing executes the user's code: it may raise anything
@@ -126,7 +126,7 @@ def _complaint(app: Mainspring, each: Any, look: Callable[[], Any]) -> str:
 
 
 def _schedules(app: Mainspring, jobs: Iterable[Job]) -> Iterator[Finding]:
-    """Name the stored schedules that the code no longer declares: they would go on."""
+    """Yield the stored schedules that the code no longer declares: they would continue to fire."""
     for job in filter(app.jobs.is_gone, jobs):
         task = app.tasks.get(job.id)
         if task is not None and job.id in task.aliases and task.name in app.jobs.declared_ids:

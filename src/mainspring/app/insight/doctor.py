@@ -49,7 +49,7 @@ EXAMPLES_SHOWN: Final = 3
 """Name at most this many examples."""
 PENDING_PAGE_RUNS: Final = 1000
 MOST_LINTED: Final = 1000
-"""Jobs whose schedules are looked at for mistakes."""
+"""Look for mistakes in the schedules of at most this many jobs."""
 MOST_PENDING_PAGES: Final = 10
 """Look through at most this many pages of pending runs, newest first."""
 OVERDUE_US: Final = 30_000_000
@@ -68,7 +68,7 @@ class Mark(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was checked: its state, and what to do."""
+    """The result of one check: its state, and what to do."""
 
     mark: Mark
     subject: str
@@ -100,10 +100,10 @@ def diagnose(
 ) -> Diagnosis:
     """Look at an app's store and nodes.
 
-    `code` says that the app has its tasks, so stored records can be compared with them; without it, only the reports of
-    the nodes count. `require` is the lowest acceptable durability, by default the app's own. `path` is where workers
-    find the app; the advice names it. `alone` says that this process does nothing else with the app: if its key file is
-    gone, it looks with a key that nobody keeps, instead of making another key file.
+    `code` says that the app has its tasks, so stored records can be compared with them. Without `code`, only the
+    reports of the nodes count. `require` is the lowest acceptable durability, by default the app's own. The advice
+    names `path` as the place where workers find the app. `alone` says that this process does nothing else with the app:
+    if its key file is gone, use a temporary key instead of making a new key file.
     """
     where = without_password(app.url)
     if (absent := absent_file(app.url)) is not None:
@@ -242,7 +242,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
 def _schedules(
     jobs: Sequence[Job], next_at: int | None, nodes: list[NodeInfo], now: int, path: str
 ) -> Iterator[Finding]:
-    """Look for overdue jobs, and for a node that fires jobs; an unreadable job has a time, too."""
+    """Look for overdue jobs, unreadable ones included, and for a node that fires jobs."""
     waiting = sorted((job.at, repr(job.id)) for job in jobs if job.at is not None)
     if next_at is not None and (not waiting or next_at < waiting[0][0]):
         waiting.insert(0, (next_at, "that cannot be read here"))
@@ -268,7 +268,7 @@ def _schedules(
 
 
 def _lint(store: JobStore, jobs: list[Job], now: int, zone: tzinfo) -> Iterator[Finding]:
-    """Name what looks like a mistake in a schedule."""
+    """Yield the probable mistakes in schedules."""
     runs = recent_runs(store, jobs)
     for job in jobs:
         usual = usual_duration(runs[job.id])
@@ -282,7 +282,7 @@ def _lint(store: JobStore, jobs: list[Job], now: int, zone: tzinfo) -> Iterator[
 
 
 def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
-    """Name the records that were set aside; a job cannot be restored if another job has its id by now."""
+    """Yield the records that were set aside; a job cannot be restored if another job has its id by now."""
     broken = {job.id: job.reason for job in store.get_jobs(broken=True).broken}
     jobs = {job_id: reason for job_id, reason in broken.items() if job_id not in taken}
     replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
@@ -303,7 +303,7 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
 
 
 def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
-    """Name the functions that living nodes report as not callable."""
+    """Yield the functions that living nodes report as not callable."""
     workers = [node for node in nodes if node.queues]
     for name in sorted({name for node in nodes for name in node.missing}):
         lacking = [node for node in nodes if name in node.missing]
@@ -354,7 +354,7 @@ def _contents(
 
 
 def waiting_runs(store: JobStore) -> tuple[list[Run], bool]:
-    """Return the newest waiting runs, and whether these are all."""
+    """Return the newest waiting runs, and whether these are all waiting runs."""
     found = islice(pages(store, RunQuery(status=WAITING), size=PENDING_PAGE_RUNS), MOST_PENDING_PAGES)
     runs = list(chain.from_iterable(found))
     return runs, len(runs) < MOST_PENDING_PAGES * PENDING_PAGE_RUNS

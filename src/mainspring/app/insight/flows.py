@@ -22,7 +22,7 @@ MOST_RUNS: Final = 1000
 
 
 class FlowBrief(NamedTuple):
-    """A flow in a list: its key, what it is called, and how many of its newest runs stand how."""
+    """A flow in a list: its key, its name, and the number of its newest runs in each status."""
 
     key: str
     title: str
@@ -54,7 +54,7 @@ class FlowGraphs:
         return graph_of(key, runs.values())
 
     def _add_neighbours(self, runs: dict[str, Run]) -> None:
-        """Add the runs before and after those that are known, until there are no others or too many."""
+        """Add the runs before and after the known runs, until there are no more or too many."""
         new: Iterable[Run] = list(runs.values())
         while new and len(runs) < MOST_RUNS:
             before = {edge.id for run in new for edge in run.after} - runs.keys()
@@ -70,7 +70,7 @@ class FlowGraphs:
         return sum(any(edge.id == run.id for edge in other.after) for other in runs.values()) < run.followed
 
     def flow_graphs(self) -> tuple[list[FlowBrief], bool]:
-        """Return the flows among the newest runs, newest first, and whether these are all runs."""
+        """Return the flows among the newest runs, newest first, and whether that covers all runs."""
         newest = self._app.store.find_runs(RunQuery(), limit=MOST_RUNS)
         groups: dict[str, list[Run]] = {}
         for run in newest:

@@ -25,7 +25,7 @@ ACTS_LOOKED_AT: Final = 20
 MOST_COUNTED: Final = 200
 """Count the runs ahead of a run only if its queue has at most this many."""
 RUNS_NAMED: Final = 100
-"""Look at this many broken, failed or waiting runs to say what needs a person."""
+"""Look at this many broken, failed or waiting runs to find what needs a person's attention."""
 FAILED_LATELY_SECONDS: Final = 3600
 
 
@@ -75,7 +75,7 @@ class Gatherer:
         return known if known is not None and known.id == run_id else self.store.get_runs([run_id])[0]
 
     def jobs(self) -> tuple[list[Job], list[Explanation]]:
-        """Read the jobs, and why others do not fire: they were set aside, or cannot be read here."""
+        """Read the jobs, and explain why the others do not fire: they were set aside, or cannot be read here."""
         jobs, unreadable = self.store.examine_jobs()
         there = {*unreadable, *(job.id for job in jobs)}
         aside = [broken for broken in self.store.get_jobs(broken=True).broken if broken.id not in there]
@@ -99,11 +99,11 @@ class Gatherer:
         return self._queues
 
     def with_acts(self, scene: Scene, kind: str, name: str) -> Scene:
-        """Read the acts of people on a thing."""
+        """Return the scene with the acts of people on one run, job, queue or node."""
         return replace(scene, acts=tuple(self.store.acts(about=about(kind, name), limit=ACTS_LOOKED_AT)))
 
     def with_cancel(self, scene: Scene, run: Run) -> Scene:
-        """Read who cancelled a run, alone or together with its queue."""
+        """Return the scene with the acts that cancelled a run, alone or together with its queue."""
         told = self.with_acts(scene, "run", run.id)
         if told.act("cancel") is not None or run.finished_at is None:
             return told
@@ -119,7 +119,7 @@ class Gatherer:
         return _by_task(run for run in found if (run.finished_at or 0) >= since and run.job_id not in without_jobs)
 
     def uncallable(self, scene: Scene) -> dict[str, list[Run]]:
-        """Read the runs that still wait though nodes have looked at them, because those lack the function, by task."""
+        """Read the runs that still wait because the nodes that claimed them lack the function, by task."""
         missing = {name for node in scene.nodes if node.state != "silent" for name in node.missing}
         if not missing:
             return {}

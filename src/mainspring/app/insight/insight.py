@@ -53,7 +53,7 @@ class Insight:
 
     @property
     def path(self) -> str | None:
-        """The module variable that holds the app; finding it means to look into all modules."""
+        """The module variable that holds the app; kept, because finding it means looking into all modules."""
         number = len(sys.modules)
         if number != self._path[0]:
             self._path = number, variable_of(self._app)
@@ -63,13 +63,13 @@ class Insight:
         """Explain the state of a run, a job, a queue or a node; without a subject, list what needs attention.
 
         `subject` is a run (its id, a handle or a record), a job, or the name of a queue or a node. If a name fits
-        several things, the first of these is explained; `queue:mail` names one kind. Nothing is changed, and nothing
-        is guessed: only recorded reasons are given.
+        several of these, the first in this order is explained; `queue:mail` names one kind. This changes nothing and
+        guesses nothing: it gives only recorded reasons.
         """
         return self.explain_with(None, subject)
 
     def explain_with(self, known: KnownFacts | None, subject: Any = None) -> Explanation:
-        """Explain something as `explain` does, without reading what is known."""
+        """Explain a subject as `explain` does, without reading the known facts again."""
         gatherer = Gatherer(self._app, known)
         if subject is None:
             return self._system(gatherer)
@@ -82,7 +82,7 @@ class Insight:
         return found or self._job_without_module(gatherer, name) or self._unknown(gatherer, kind, name)
 
     def _find(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation | None:
-        """Explain the first thing with this name."""
+        """Explain the first run, job, queue or node with this name."""
         if kind in (None, "run") and (run := gatherer.run(name)) is not None:
             return self._run(gatherer, run, gatherer.scene())
         known = gatherer.known.job
@@ -110,7 +110,7 @@ class Insight:
         return None
 
     def _job_without_module(self, gatherer: Gatherer, name: str) -> Explanation | None:
-        """Explain the one job whose id is this name behind its module, as in `shop:nightly`."""
+        """Explain the only job whose id is a module and this name, as in `shop:nightly`."""
         jobs, _ = gatherer.jobs()
         found = [job for job in jobs if job.id.endswith(f":{name}")]
         if len(found) != 1:
@@ -149,7 +149,7 @@ class Insight:
         queues = [explain_queue(queue, scene) for queue in served]
         nodes = [explain_node(node, scene) for node in scene.nodes]
         broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=RUNS_NAMED)
-        down = {each.id for each in told if each.state == "down"}  # they name their failed runs themselves
+        down = {each.id for each in told if each.state == "down"}  # these explanations name their failed runs
         others = [
             *(explain_uncallable_runs(task, runs, scene) for task, runs in gatherer.uncallable(scene).items()),
             *(explain_failed_runs(task, runs, scene) for task, runs in gatherer.failed(down).items()),
@@ -205,12 +205,12 @@ class Insight:
         try:
             stored = self._app.store.examine_jobs()[0]
             runs = recent_runs(self._app.store, stored)
-        except OSError:  # the schedules of the code can be looked at without it
+        except OSError:  # the schedules in the code can be simulated without the store
             return list(declared.values()), frozenset(), {}
         usual = {job_id: took / SECOND for job_id, found in runs.items() if (took := usual_duration(found)) is not None}
         for job in stored:
             fresh = declared.get(job.id)
-            if fresh is None or fresh.declared == job.declared:  # a stored interval knows when it began
+            if fresh is None or fresh.declared == job.declared:  # only the stored job knows when its interval began
                 declared[job.id] = job
         return list(declared.values()), frozenset(job.id for job in stored if job.at is None), usual
 

@@ -1,4 +1,4 @@
-"""The verbs that count and measure: errors by kind, tasks by what they cost, when a run should start and end."""
+"""The verbs that count and measure: errors by kind, tasks by cost, the expected start and end of a run."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ __all__ = ["Eta", "LostNode", "Numbers", "StoreFigures"]
 
 MOST_FAILED: Final = 1000
 MADE_EARLIER: Final = timedelta(days=1)
-"""A run may fail this long after it was made and still be found."""
+"""Search this far back in addition, for runs that were made earlier and failed within the time asked for."""
 DAY: Final = timedelta(days=1)
 MOST_STEPS: Final = 10_000
 MOST_STEPS_SHOWN: Final = 96
-"""Divide a time into about this many steps if nobody says how long they are."""
+"""Divide a time into about this many steps if the caller gives no step."""
 PENDING_SHARE: Final = 4
-"""Few of the runs that wait have failed before: look at fewer of them."""
+"""Read only one in this many as many waiting runs, because few of them have failed before."""
 RUNS_SEARCHED: Final = 10_000
-"""Look for runs of a queue that succeeded among this many of the newest."""
+"""Look for successful runs of a queue among this many of the newest runs."""
 RUNS_AHEAD_READ: Final = 200
 """Count the runs ahead of a run only if its queue holds at most this many."""
 
 
 class Eta(NamedTuple):
-    """When a run should start and end; None where there is nothing to tell it by."""
+    """The expected start and end of a run; None where there is nothing to estimate from."""
 
     start: datetime | None
     end: datetime | None
 
 
 class StoreFigures(NamedTuple):
-    """How large a store is, in bytes if it can tell cheaply, and how many seconds an answer of it takes."""
+    """The size of a store in bytes, if it can tell cheaply, and the seconds that it takes to answer."""
 
     size: int | None
     latency: float
@@ -71,9 +71,9 @@ class Numbers:
     def errors(self, since: datetime | timedelta = DAY, *, most: int | None = MOST_FAILED) -> ErrorPage:
         """Return the errors of runs that failed or are retried since then, grouped by type and place in your code.
 
-        Each run counts once, by its last error. The newest group comes first. Counters tell how many there were: they
-        outlive the runs; a store without history counts the runs that are kept. `most` is how many of the newest runs
-        are read for messages and traces; None reads all.
+        Each run counts once, by its last error. The newest group comes first. The numbers come from counters, which
+        outlive the runs; a store without history counts the runs that it still has. `most` is how many of the newest
+        runs to read for messages and traces; None reads all.
         """
         runs, complete = self._failures(since, most)
         groups = with_counts(group_errors(runs), self._counted_errors(since))
@@ -101,7 +101,7 @@ class Numbers:
         return found
 
     def lost_nodes(self, since: datetime | timedelta = DAY) -> list[LostNode]:
-        """Return the nodes whose runs others had to take over since then, the newest first, by counters."""
+        """Return the nodes whose runs other nodes had to take over since a time, newest first, by counters."""
         counted = self.metrics(since, by="lost", step=timedelta(minutes=1))
         found = []
         for name, line in counted.lines.items():
@@ -140,10 +140,10 @@ class Numbers:
         task: str | None = None,
         job: str | None = None,
     ) -> MetricSeries:
-        """Return what was counted in each step of a time: of all runs, of a queue, task or job, or by one of these.
+        """Return the counters for each step of a time: of all runs, of one queue, task or job, or by one of these.
 
-        Counters outlive the runs: minutes are kept for two days, hours for 90 days, days for ever. The steps are at
-        least as long as what is kept that far back; they begin at whole multiples of the step, in UTC. Raise
+        Counters outlive the runs: minutes are kept for two days, hours for 90 days, days for ever. So a step that lies
+        far back cannot be shorter than an hour or a day. Steps begin at whole multiples of the step, in UTC. Raise
         HistoryNotKept if the store keeps no counters.
         """
         store = self._app.store
@@ -168,18 +168,18 @@ class Numbers:
         return MetricSeries(first, length, (last - first) // length, series(found, first, last, length))
 
     def task_figures(self, since: datetime | timedelta = DAY) -> list[TaskFigures]:
-        """Return what each task costs, the most expensive first: by counters, so pruned runs count, too.
+        """Return the cost of each task, the most expensive first; it comes from counters, so pruned runs count, too.
 
-        The tasks are those of this app and those that were counted since then.
+        The tasks are those of this app, and those that were counted since the given time.
         """
         counted = self.metrics(since, by="task")
         known = {task.name for task in self._app.tasks if not task.name.startswith("mainspring:")}
         return figures_of({name: counted.total(name) for name in counted.lines}, known)
 
     def eta(self, run: str | RunHandle[Any] | RunView) -> Eta:
-        """Return when a run should start and end: by its place in the queue, the slots, and how long runs took.
+        """Estimate when a run starts and ends, from its place in the queue, the slots, and how long earlier runs took.
 
-        Of a run that has taken longer than usual, nobody knows when it ends.
+        There is no estimate for the end of a run that has already taken longer than usual.
         """
         run_id = run if isinstance(run, str) else run.id
         record = self._app.store.get_runs([run_id])[0]
@@ -199,7 +199,7 @@ class Numbers:
         """Return the median time of the newest runs of this job or task that succeeded."""
         store = self._app.store
         query = RunQuery(status=(Status.SUCCEEDED,), job_id=record.job_id)
-        if record.job_id is None:  # no index leads to the runs of a queue
+        if record.job_id is None:  # no index finds the runs of a queue, so search only the newest
             query = RunQuery(status=query.status, queue=record.queue, since=store.made_behind(None, RUNS_SEARCHED))
         found = store.find_runs(query, limit=RUNS_AHEAD_READ)
         same = [each for each in found if each.call.task_name == record.call.task_name]

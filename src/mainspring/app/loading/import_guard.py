@@ -21,7 +21,7 @@ log = logging.getLogger("mainspring.app")
 
 @contextmanager
 def importing(module: str) -> Iterator[None]:
-    """Import a module to find its app."""
+    """Mark, while the block runs, that this process imports a module only to find its app."""
     global _module
     before, _module = _module, module
     try:
@@ -43,7 +43,7 @@ def refuse_to_run() -> None:
 
 
 def warn_of_enqueuing() -> None:
-    """Warn once that every process which imports this module enqueues the same run."""
+    """Warn once that every process that imports this module enqueues the same run."""
     if (purpose := import_purpose()) is not None:
         _warn(purpose)
 
@@ -54,7 +54,7 @@ def _warn(purpose: str) -> None:
 
 
 def import_purpose() -> str | None:
-    """Return why the module of an app is being imported, or nothing if it runs as a program."""
+    """Return why this process imports the module of an app; None if the module runs as a program."""
     if _module is not None:
         return f"the module {_module!r} is imported to find its app, as each worker process does"
     process = sys.modules.get("multiprocessing.process")

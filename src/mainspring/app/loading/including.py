@@ -1,4 +1,4 @@
-"""Import the modules that an app includes, and find modules with its tasks and schedules that it forgot."""
+"""Import the modules that an app includes, and find forgotten modules with tasks or schedules of the app."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _walk(prefix: str, folders: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def alias_main(app: object) -> None:
-    """Let modules that import the main program by its name get the running app, not a second one."""
+    """Make modules that import the main program by its name get the running app instead of a second one."""
     main, name = sys.modules.get("__main__"), main_name()
     if main is not None and name != "__main__" and any(value is app for value in vars(main).values()):
         sys.modules.setdefault(name, main)
@@ -119,7 +119,7 @@ def forgotten_modules(app: object) -> list[str]:
             break
         if name in sys.modules or _is_test(name) or not file or not file.endswith(".py"):
             continue
-        if name.startswith("mainspring."):  # the app of a Django project is in a package of ours
+        if name.startswith("mainspring."):  # the app of a Django project is in a package of mainspring
             continue
         try:
             text = Path(file).read_text(encoding="utf-8", errors="replace")
@@ -189,7 +189,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _target(node: ast.expr, imported: dict[str, str]) -> str:
-    """Return what `name.attribute...` in a source refers to, as `module.variable`."""
+    """Return the `module.variable` that `name.attribute...` in a source refers to."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

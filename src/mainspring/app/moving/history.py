@@ -1,7 +1,7 @@
-"""Copy runs that have ended, with their results: nothing is executed, and the source keeps its records.
+"""Copy ended runs with their results: nothing is executed, and the source keeps its records.
 
-The contract has no verb that adds an ended run. So a copy is added as a waiting one that no node starts, since it is
-held, and then gets its end.
+The contract has no verb that adds an ended run. So the copy is first added as a waiting run, held so that no node
+starts it. Then it is settled with its end.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ COPIED_AT_ONCE: Final = 200
 
 
 def copy_history(source: JobStore, target: JobStore) -> Iterator[tuple[int, int]]:
-    """Copy all ended runs, page by page; yield how many runs each page had, and how many of them were copied now."""
+    """Copy all ended runs, page by page; yield the number of runs in each page, and how many were copied now."""
     for page in pages(source, ENDED, size=COPIED_AT_ONCE):
         yield len(page), copy_ended(target, page)
 
 
 def copy_ended(target: JobStore, runs: Sequence[Run]) -> int:
-    """Copy ended runs that the target does not have; return how many."""
+    """Copy the ended runs that the target lacks; return how many."""
     chosen = {run.id: run for run in runs if not has_moved(run) and not is_unreadable(run)}
     if not chosen:
         return 0

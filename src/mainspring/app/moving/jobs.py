@@ -1,7 +1,8 @@
 """Move a job: hold it at the source, add it to the target held, remove it from the source, let it go at the target.
 
-Until it is held only the source can fire it, after it is let go only the target, and in between neither. A move that
-goes on finds the held copies at the target; the job at the source, or its absence, says which step comes next.
+Before the hold, only the source can fire the job; after it is let go, only the target; in between, neither. A move that
+continues an interrupted one finds the held copies at the target. The job at the source, or its absence, tells the next
+step.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class JobMover:
         return [job.id for job in jobs if job.id in there and not _may_replace(there[job.id], job)]
 
     def finish(self) -> int:
-        """Let go the copies whose jobs an earlier move has removed from the source; return how many."""
+        """Let go of the copies whose jobs an earlier move has removed from the source; return how many."""
         held = [job for job in self._target.examine_jobs()[0] if job.at == ARRIVING_AT]
         here = {job.id for job in self._source.get_jobs([job.id for job in held]).jobs} if held else set()
         return sum(self._let_go(job.id) for job in held if job.id not in here)
 
     def move(self, job: Job) -> bool:
-        """Move a job; False if it is gone by now."""
+        """Move a job; return False if it no longer exists."""
         while True:
             held = self._hold(job.id)
             if held is None:
@@ -46,12 +47,12 @@ class JobMover:
                 raise
             now = self._source.lookup_job(job.id)
             if now is None or now.version == held.version:
-                break  # else somebody has changed it meanwhile: copy it again
+                break  # otherwise the job was changed meanwhile: copy it again
         self._source.remove_jobs([job.id])
         return self._let_go(job.id)
 
     def _hold(self, job_id: str) -> Job | None:
-        """Have a job come due at no time, its own time kept as the nominal one; None if it is gone."""
+        """Hold a job so that it does not come due, and keep its time as the nominal one; return None if it is gone."""
         while True:
             known = self._source.lookup_job(job_id)
             if known is None or known.at == LEAVING_AT:
@@ -60,7 +61,7 @@ class JobMover:
             held.at, held.nominal = LEAVING_AT, None if known.at is None else known.nominal
             try:
                 self._source.update_job(held)
-            except VersionConflict:  # it has just fired, or somebody changed it
+            except VersionConflict:  # it has just fired or was changed
                 continue
             except JobLookupError:  # that was its last fire
                 return None
@@ -75,7 +76,7 @@ class JobMover:
                 raise ConflictingIdError(held.id)
             copy.version = there.version
             if copy.nominal is not None and there.nominal is not None:
-                copy.nominal = max(copy.nominal, there.nominal)  # the target has fired the times before
+                copy.nominal = max(copy.nominal, there.nominal)  # the target has already fired the earlier times
             try:
                 return self._target.update_job(copy)
             except (VersionConflict, JobLookupError):  # the target has just fired it

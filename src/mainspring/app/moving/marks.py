@@ -1,8 +1,8 @@
-"""The marks of jobs and runs that are between two stores, and the records that carry them. Pure.
+"""Marks for jobs and runs that are between two stores, and the records that carry the marks. Pure functions.
 
-A record that is *leaving* is held at the source; one that is *arriving* is held at the target. Each is due on a day of
-its own in the year 2200, so that no node fires or starts it, and a move that was killed finds it again. The reason of
-a held run keeps its own time.
+A *leaving* record is held at the source; an *arriving* one is held at the target. Each of the two marks is a due time
+in the year 2200. So no node fires or starts the record, and the next move after a killed one finds it. The reason of a
+held run keeps its real time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
 LEAVING_AT: Final = to_us(datetime(2200, 1, 1, tzinfo=UTC))
 ARRIVING_AT: Final = to_us(datetime(2200, 1, 2, tzinfo=UTC))
 MOVED: Final = "moved to another store"
-"""The reason of a run that was cancelled here because it waits elsewhere."""
+"""The reason of a run that was cancelled at the source because it waits at the target."""
 KEPT_SECONDS: Final = 7 * 86_400.0
-"""The source keeps the record of a moved run this long, for people who ask for it there."""
+"""Keep the record of a moved run at the source this long, for people who look for it there."""
 _HELD: Final = "is being moved to another store, due "
 
 
 def leaving(run: Run) -> Outcome:
-    """Return the outcome that holds a waiting run at the source; a run that waits for others is held by them."""
+    """Return the outcome that holds a waiting run at the source; a blocked run is already held by its predecessors."""
     return Outcome(_held(run, LEAVING_AT), Condition.WAITING)
 
 
@@ -64,9 +64,9 @@ def is_held(run: Run, at: int) -> bool:
 
 
 def arriving(run: Run, there: frozenset[str]) -> Run:
-    """Return the copy of a waiting run for the target, held unless it waits for others; `there` are its predecessors.
+    """Return the copy of a waiting run for the target, held unless it waits for its predecessors in `there`.
 
-    A predecessor that somebody has deleted counts as satisfied, as it does for a run that is sent back.
+    A deleted predecessor counts as satisfied, as it does for a run that is sent back.
     """
     own = at_own_time(run)
     copy = own if run.waits else _held(own, ARRIVING_AT)
@@ -81,7 +81,7 @@ def arriving(run: Run, there: frozenset[str]) -> Run:
 
 
 def unfinished_copy(run: Run) -> Run:
-    """Return the copy of a run that has ended as the target takes it in: waiting, held, and without edges."""
+    """Return the copy of an ended run in the form that the target accepts: waiting, held, and without edges."""
     return replace(
         run,
         call=replace(run.call, frame=None),
@@ -118,14 +118,14 @@ def _unclaimed() -> dict[str, bool | int | None]:
 
 
 def moved_away(run: Run, now: int) -> Outcome:
-    """Return the outcome that ends a run at the source because it waits elsewhere; nothing follows from that there."""
+    """Return the outcome that ends a run at the source because it waits at the target; it triggers nothing there."""
     own = at_own_time(run)
     gone = transitions.cancel(replace(own, policy=replace(own.policy, retention=KEPT_SECONDS)), now).run
     return Outcome(replace(gone, reason=MOVED), Condition.WAITING)
 
 
 def has_moved(run: Run) -> bool:
-    """Return True if a run was ended here because it waits elsewhere."""
+    """Return True if a run was ended at the source because it waits at the target."""
     return run.status is Status.CANCELLED and run.reason == MOVED
 
 

@@ -1,7 +1,7 @@
 """Move everything from one store to another: limits, jobs, waiting runs, and the records of ended ones.
 
-Nothing is lost or doubled if the process is killed between two writes; a second move goes on. Only verbs that every
-store has are used.
+If the process is killed between two writes, no job or run is lost or doubled, and a second move continues. The mover
+uses only verbs that every store has.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mainspring.jobstores.values import Stats
 __all__ = ["Movable", "Moved", "Mover", "move_store"]
 
 LOOK_AGAIN_SECONDS: Final = 1.0
-"""How often a move that waits for running runs looks, where the store does not tell of their ends."""
+"""Look this often for the ends of running runs, if the store does not report them."""
 TAKEN: Final = "runs that the target does not take: it has their id or unique key, or cannot keep them together"
 _RUNNING: Final = RunQuery(status=(Status.RUNNING,))
 
 
 @dataclass
 class Movable:
-    """The contents of a source that can be moved, and those that stay: why, and how many."""
+    """The contents of a source that can be moved, and the number of records that stay, by reason."""
 
     jobs: list[Job] = field(default_factory=list)
     runs: int = 0
@@ -42,7 +42,7 @@ class Movable:
     stays: dict[str, int] = field(default_factory=dict)
 
     def leave(self, why: str, number: int = 1) -> None:
-        """Count what stays."""
+        """Count records that stay, by reason."""
         if number:
             self.stays[why] = self.stays.get(why, 0) + number
 
@@ -58,14 +58,14 @@ class Moved:
 
 
 class Mover:
-    """Moves what a source holds to a target."""
+    """Moves the contents of a source to a target."""
 
     def __init__(self, source: JobStore, target: JobStore) -> None:
         self._source, self._target = source, target
         self._jobs, self._runs = JobMover(source, target), RunMover(source, target)
 
     def look(self) -> Movable:
-        """Return what can be moved and what stays; change nothing."""
+        """Return the contents that can be moved and those that stay; change nothing."""
         found = Movable()
         jobs, unreadable = self._source.examine_jobs()
         for job in jobs:
@@ -103,22 +103,22 @@ class Mover:
         return self._jobs.finish(), self._runs.finish()
 
     def set_limits(self) -> None:
-        """Give the target's queues and keys the limits and pauses of the source's, where they have none."""
+        """Copy the limits and pauses of queues and keys to the target, where it has none."""
         there, here = _numbers(self._target.stats()), _numbers(self._source.stats())
         for gate, number in here.items():
             if gate not in there:
                 self._target.set_gate(gate, number)
 
     def move_job(self, job: Job) -> bool:
-        """Move a job; False if it is gone by now."""
+        """Move a job; return False if it no longer exists."""
         return self._jobs.move(job)
 
     def move_runs(self) -> Iterator[int]:
-        """Move the runs that wait, page by page; yield how many each page had."""
+        """Move the waiting runs, page by page; yield the number of runs in each page."""
         return self._runs.move()
 
     def move_later_runs(self, say: Callable[[int], None] = lambda running: None) -> Iterator[int]:
-        """Wait until no run runs at the source, and move what comes to wait meanwhile; yield how many at a time."""
+        """Move the runs that start to wait at the source, until no run is running there; yield the number each time."""
         cursor = 0
         while True:
             before = self.running()
@@ -126,7 +126,7 @@ class Mover:
                 say(before)
                 cursor = self._source.wait(cursor, LOOK_AGAIN_SECONDS, ENDS)
             yield from self.move_runs()
-            # A run that ended after the pass may have let others wait: only a pass between two quiet looks is the last.
+            # A run that ended after the pass may have released others. So the last pass is one between two quiet looks.
             if not before and not self.running():
                 break
         self._source.wait(cursor, 0, ENDS)
@@ -137,7 +137,7 @@ class Mover:
         return self._runs.copied
 
     def copy_history(self) -> Iterator[tuple[int, int]]:
-        """Copy the ended runs, page by page; yield how many each page had, and how many of them were copied now."""
+        """Copy the ended runs, page by page; yield the number of runs in each page, and how many were copied now."""
         return copy_history(self._source, self._target)
 
 

@@ -1,8 +1,8 @@
-"""Move runs that wait: hold them at the source, copy them held, end them at the source, let the copies go.
+"""Move waiting runs: hold them at the source, copy them held, end them at the source, let go of the copies.
 
-Until a run is held only the source can start it, after it is let go only the target, and in between neither. All runs
-that come before or after each other move together, once none of them runs. A successor is ended before the runs that
-it comes after, so that no end at the source releases or refuses it there.
+Before the hold, only the source can start a run; after it is let go, only the target; in between, neither. All runs
+that come before or after each other move together, once none of them is running. A successor is ended before its
+predecessors, so that their ends do not release or refuse it at the source.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ class RunMover:
             if not copies:
                 continue
             originals = self._read(list(copies))
-            # Without a record at the source, the run was moved more than a week ago; its copy has its time.
+            # No record at the source means that the run was moved more than a week ago; its copy has its real time.
             gone = [run_id for run_id in copies if run_id not in originals]
             moved += self._let_go([*gone, *(run.id for run in originals.values() if has_moved(run))])
             ends = [ended(run) for run in originals.values() if run.status in FINAL and not has_moved(run)]
-            if ends:  # a record of history, or a run that somebody ended while it was held
+            if ends:  # copies of ended runs, or of runs that were ended while they were held
                 self._target.settle(ends)
             self._drop([copies[run_id] for run_id in gone if at_own_time(copies[run_id]) is copies[run_id]])
         return moved
 
     def move(self) -> Iterator[int]:
-        """Move the runs that wait, page by page; yield how many each page had."""
+        """Move the waiting runs, page by page; yield the number of runs in each page."""
         while True:
             moved, seen = 0, set(self.left)
             for page in pages(self._source, _WAITING, size=MOVED_AT_ONCE):
                 done = self._move(list(units(self._source, page, seen)))
                 moved += done
                 yield done
-            if not moved:  # nobody has enqueued any meanwhile, and none is left that could be moved
+            if not moved:  # no run was enqueued meanwhile, and no movable run is left
                 return
 
     def _move(self, found: Sequence[Unit]) -> int:
@@ -90,7 +90,7 @@ class RunMover:
         return sum(not is_hook(run) for run in gone)
 
     def _hold(self, found: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """Hold the units that can be moved; return them, and those of which something can start or has started."""
+        """Hold the units that can be moved; return them, and the units with a run that can start or has started."""
         chosen = [unit for unit in found if not unit.stays()]
         others = [unit for unit in found if unit.stays()]
         free = [
@@ -107,9 +107,9 @@ class RunMover:
         return frozen, others
 
     def _copy(self, frozen: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """Add copies to the target, held; return the units that it has taken, and those that it has not.
+        """Add held copies to the target; return the units that it has accepted, and those that it has not.
 
-        It does not take a run whose id or unique key another run has there, nor one that comes after such a run.
+        The target rejects a run whose id or unique key another run has there, and the runs that come after such a run.
         """
         before = {run.id: run for unit in frozen for run in unit.ended}
         self.copied += copy_ended(self._target, list(before.values()))
@@ -119,7 +119,7 @@ class RunMover:
             copies += [arriving(run, there) for run in unit.runs]
         if copies:
             self._target.add_runs(copies)
-        # Its answer does not tell a copy from a run that the target had or has forgotten: read what is there.
+        # The answer does not distinguish a copy from a run that the target already had or has forgotten: read them.
         found = self._target.get_runs([copy.id for copy in copies]) if copies else []
         stored = {run.id for run in found if run is not None and _is_copy(run)}
         taken = [unit for unit in frozen if stored.issuperset(unit.ids)]
@@ -127,19 +127,19 @@ class RunMover:
         own = {run.id for run in found if run is not None and is_held(run, LEAVING_AT)}
         for unit in refused:
             self.left.update(unit.ids)
-            if not own.intersection(unit.ids):  # else both keep their runs in one place, and these are no copies
+            if not own.intersection(unit.ids):  # otherwise both stores share their runs, and these are not copies
                 self._drop([run for run in found if run is not None and run.id in stored.intersection(unit.ids)])
         return taken, refused
 
     def _drop(self, copies: Sequence[Run]) -> None:
-        """Delete copies that are not let go."""
+        """Delete copies that are still held."""
         if copies:
             now = self._target.beat()
             self._target.settle([moved_away(run, now) for run in reversed(in_order(copies))])
             self._target.delete_runs([run.id for run in copies])
 
     def _give_back(self, left: Sequence[Unit]) -> None:
-        """Let runs start at the source again that were held and are not moved now."""
+        """Let held runs that are not moved now start at the source again."""
         held = [run for unit in left for run in unit.runs if is_held(run, LEAVING_AT)]
         if held:
             self._source.settle([Outcome(at_own_time(run), Condition.WAITING) for run in held])
@@ -148,7 +148,7 @@ class RunMover:
         """Give copies their own time; return how many were held."""
         found = self._target.get_runs(run_ids) if run_ids else []
         held = [run for run in found if run is not None and is_held(run, ARRIVING_AT)]
-        owned = [run for run in held if at_own_time(run) is not run]  # a copy of an ended run has no time
+        owned = [run for run in held if at_own_time(run) is not run]  # a copy of an ended run has no time to restore
         if owned:
             self._target.settle([Outcome(at_own_time(run), Condition.WAITING) for run in owned])
         return len(owned)

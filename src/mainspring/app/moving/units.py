@@ -32,7 +32,7 @@ class Unit:
         return [run.id for run in self.runs]
 
     def stays(self) -> str:
-        """Say why the runs are not moved now; empty if they are."""
+        """Return why the runs are not moved now; an empty text if they are."""
         if any(run.queue.startswith(".") for run in self.runs):
             return "runs for an executor of a scheduler"
         if any(map(is_unreadable, (*self.runs, *self.ended))):
@@ -46,7 +46,7 @@ class Unit:
         return ""
 
     def is_frozen(self, now_read: Sequence[Run | None]) -> bool:
-        """Return True if none of its runs can start at the source, by the records that were read after the hold."""
+        """Return True if none of the runs can start at the source; `now_read` are their records after the hold."""
         return all(
             new is not None
             and new.followed == old.followed
@@ -56,12 +56,12 @@ class Unit:
 
 
 def is_unreadable(run: Run) -> bool:
-    """Return True if this app cannot read a run, or cannot believe its outcome."""
+    """Return True if this app cannot read a run, or cannot verify its outcome."""
     return run.unverified is not None or (run.call.name == "?" and not run.call.func)
 
 
 def units(store: JobStore, runs: Iterable[Run], seen: set[str]) -> Iterator[Unit]:
-    """Yield the units of runs that wait, each once."""
+    """Yield the units of waiting runs, each unit once."""
     for run in runs:
         if run.id in seen:
             continue

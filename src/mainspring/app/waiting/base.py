@@ -1,7 +1,7 @@
 """The base of all waits: a time-out, and patience with a store that is away.
 
-A waiter asks the store alone (`look`), or together with all others of its process: the hub (`hub.py`) takes the
-questions of all waiters and asks them in one call. A waiter yields its questions, so that both ways share every line.
+A waiter asks the store alone (`look`), or together with all other waiters of its process: the hub (`hub.py`) asks the
+questions of all waiters in one call. A waiter yields its questions, so that both ways share the same code.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger("mainspring.app")
 
 
 class RunQuestion(NamedTuple):
-    """Runs of which a waiter wants the records, or only the statuses."""
+    """A waiter's question about runs: for their records, or only for their statuses."""
 
     run_ids: list[str]
     records: bool
 
 
 class BaseWaiter(ABC):
-    """Somebody who waits for something that ends of runs bring about."""
+    """A caller that waits for something that happens when runs end."""
 
     def __init__(self, timeout: float | None = None) -> None:
         self._timeout = check_timeout(timeout)
@@ -39,15 +39,15 @@ class BaseWaiter(ABC):
         self.away = False
         """Whether the last look got no answer from the store."""
         self.warns_at = math.inf
-        """When to warn if it looks as if the wait were in vain, by the monotonic clock."""
+        """The time at which to warn if the wait may never end, by the monotonic clock."""
 
     @abstractmethod
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
-        """Look once: yield questions, take what the store answers to each, and return True if the wait is over."""
+        """Look once: yield questions, receive the store's answer to each, and return True if the wait is over."""
 
     @property
     def looks_at(self) -> float:
-        """When this waiter has to look alone, by the monotonic clock: to give up, for example."""
+        """The time at which this waiter has to look alone, by the monotonic clock, for example to give up."""
         return self._deadline
 
     def look(self, store: JobStore) -> bool:
@@ -87,12 +87,12 @@ class BaseWaiter(ABC):
         return False
 
     def _go_on(self, store: JobStore, began: float) -> None:  # noqa: B027 - there may be nothing to do
-        """Do what is due when a look has found that the wait goes on."""
+        """Do the work that is due after a look, when the wait goes on."""
 
     @abstractmethod
     def _unended(self) -> str:
-        """Say what has not come about in time."""
+        """Return a text about what did not happen in time."""
 
     def _describe(self, store: JobStore) -> str:
-        """Say what did not happen in time, and why if the store can tell."""
+        """Return a text about what did not happen in time, with the reason if the store can tell."""
         return self._unended()

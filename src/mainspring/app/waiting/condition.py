@@ -1,4 +1,4 @@
-"""Wait for something that ends of runs bring about, but that is not the end of certain runs: half a group has ended."""
+"""Wait for a condition that depends on ends of runs, such as "half of the group has ended"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ConditionWaiter(BaseWaiter):
         self._holds = holds
 
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
-        yield from ()  # it asks by itself: there is nothing to ask together
+        yield from ()  # `holds` reads the store itself, so there is no question to share
         met = self._holds()
         self._answered, self.away = True, False
         return met

@@ -1,4 +1,4 @@
-"""Runs that wait for other runs: each holds its thread, and if all threads of a process do, nothing goes on."""
+"""Runs that wait for other runs. Each holds its thread; if all threads of a process are held, it starts no run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HeldSlots:
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[], str]]:
-        """Count the caller while it waits, if it is a run that holds a thread; give it a way to ask what is wrong."""
+        """Count the caller while it waits, if it is a run that holds a thread; yield a function that may complain."""
         place = self._place()
         if place is None or not place.executors[THREADS_EXECUTOR].executes_here():
             yield str
@@ -37,7 +37,7 @@ class HeldSlots:
             self._waiting.remove(me)
 
     def _complaint(self) -> str:
-        """Return what is wrong if every thread waits, as the one who asks does; else an empty text."""
+        """Return a complaint if every thread waits, as the caller does; else an empty text."""
         place = self._place()
         if place is None:
             return ""

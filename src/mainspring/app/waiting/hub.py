@@ -28,20 +28,20 @@ from mainspring.jobstores.finding import FIND_PAGE_RUNS
 __all__ = ["EndHub", "OffLoop", "dismiss", "hub_of", "on_a_thread", "wait", "wait_async"]
 
 OffLoop = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""How async code makes a blocking call."""
+"""The function by which async code makes a blocking call."""
 Ask = Callable[[Sequence[str]], Sequence[Any]]
-"""How to ask a store about runs."""
+"""A verb of a store that answers questions about runs."""
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
-"""Look this often without a message: soon after a waiter has come, because a message is most likely to be lost then."""
+"""Look this often without a message; look sooner after a waiter has come, when a message is most likely to be lost."""
 UNTOLD_PAUSE_SECONDS: Final = 0.1
-"""Look at least this often after an end was found without a message: there may be none, as behind a pooler."""
+"""Look at least this often after finding an end without a message: none may come, for example behind a pooler."""
 LONGEST_GAP_SECONDS: Final = 0.1
-"""Leave up to this much time between looks that find nothing while the store reports ends: those of other runs."""
+"""Leave up to this much time between looks while the store reports only ends of runs that nobody here waits for."""
 FIRST_GAP_SECONDS: Final = 0.002
 LINGER_SECONDS: Final = 5.0
-"""Listen for this long after the last waiter has left: the next one is then told at once."""
+"""Keep listening for this long after the last waiter has left, so that the next waiter gets messages at once."""
 STALE_SECONDS: Final = 3.0
 """If the hub has not looked for this long, a waiter looks by itself."""
 SLICE_SECONDS: Final = 0.5
@@ -52,7 +52,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Seat:
-    """A waiter at the hub: how to wake it, and what became of it."""
+    """A waiter at the hub, the function that wakes it, and its outcome."""
 
     __slots__ = ("ended", "error", "ring", "up", "waiter")
 
@@ -70,7 +70,7 @@ class Seat:
             self.ring()
 
     def outcome(self) -> bool:
-        """Return True if the runs have ended; raise the error that the look met."""
+        """Return True if the runs have ended; raise the error of the look, if it failed."""
         if self.error is not None:
             raise self.error
         return self.ended
@@ -90,13 +90,13 @@ class EndHub:
         self._gap = 0.0
         self._looked_at = 0.0
         self.looks = 0
-        """How many looks have begun."""
+        """The number of looks that have begun."""
 
     # -- called by waiters ---------------------------------------------------------------------------------------
 
     @sheltered
     def join(self, store: JobStore, seat: Seat, looks: int | None) -> bool:
-        """Take a seat; return False if the hub has begun a look since it had begun `looks`, so an end may be missed."""
+        """Take a seat; return False if the number of looks is no longer `looks`: an end may have been missed."""
         with self._joined:
             if looks is not None and looks != self.looks:
                 return False
@@ -118,7 +118,7 @@ class EndHub:
             self._seats.discard(seat)
 
     def settle_down(self) -> None:
-        """Wait until no look is under way that may include a waiter who has left; not for long."""
+        """Wait briefly until no look is under way that may include a waiter that has left."""
         if self._looking.acquire(timeout=1.0):
             self._looking.release()
 
@@ -144,7 +144,7 @@ class EndHub:
             began, pause = time.monotonic(), self._pause
             try:
                 told = store.wait(cursor, pause, ENDS)
-            except Exception as error:  # the look reports an outage, and finds what there is
+            except Exception as error:  # go on: the look reports an outage, and finds ended runs
                 log.debug("ends of runs are not told: %s", error)
                 told = cursor
             if told == cursor:
@@ -158,7 +158,7 @@ class EndHub:
             store.wait(cursor, 0, ENDS)  # listen no longer
 
     def _has_waiters(self) -> bool:
-        """Wait until there is a waiter; return False if none has come for a while, which ends the thread."""
+        """Wait until there is a waiter; return False, to end the thread, if none comes for a while."""
         with self._joined:
             self._joined.wait_for(lambda: self._seats or self._dismissed, LINGER_SECONDS)
             if self._seats:
@@ -167,7 +167,7 @@ class EndHub:
             return False
 
     def _look(self, store: JobStore, told: bool, *, first: bool) -> None:
-        """Look for all waiters, and wake those whose runs have ended; the first word of a store tells of no end."""
+        """Look for all waiters, and wake those whose runs have ended; a store's first message reports no end."""
         with self._looking:
             with self._lock:
                 self.looks += 1
@@ -180,7 +180,7 @@ class EndHub:
                     log.warning("the store does not answer; the wait goes on: %s", error)
                 for seat in seats:
                     seat.waiter.away = True
-            except Exception:  # one of them fails by itself, and the others go on
+            except Exception:  # let each waiter look alone: one of them fails, and the others go on
                 for seat in seats:
                     seat.call()
             self._looked_at = now = time.monotonic()
@@ -199,7 +199,8 @@ class EndHub:
 def ask_together(store: JobStore, seats: Sequence[Seat], *, told: bool = False) -> bool:
     """Let all waiters look at once: each of their rounds is one question to the store. Return True if a run ended.
 
-    If the store has told of an end and only one run is waited for, it is most likely that one: read its record at once.
+    If the store has reported an end and there is only one awaited run, that run has probably ended: read its record at
+    once.
     """
     asking: dict[Seat, Generator[RunQuestion, Sequence[Any], bool]] = {}
     asked: dict[Seat, RunQuestion] = {}
@@ -222,7 +223,7 @@ def ask_together(store: JobStore, seats: Sequence[Seat], *, told: bool = False) 
     for seat in seats:
         asking[seat] = seat.waiter.questions(store)
         go_on(seat, None)
-    # A record has a status, too: one read then answers both questions.
+    # A record includes the status, so one read answers both questions.
     at_once = told and sum(len(question.run_ids) for question in asked.values()) == 1
     answers: dict[str, Any] = {}
     while asked:
@@ -284,7 +285,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _look_and_join(store: JobStore, seat: Seat) -> EndHub | None:
-    """Look for one waiter, and let it join the hub, which is returned; None if its runs have ended."""
+    """Look for one waiter; let it join the hub and return the hub, or return None if its runs have ended."""
     hub = hub_of(store)
     for number in range(LOOKS_BEFORE_JOINING):
         looks = hub.looks

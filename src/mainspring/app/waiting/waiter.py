@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["Waiter", "warn"]
 
 FIRST_PAGE_RUNS: Final = 50
-"""Look at this many runs first, and at the others when these have ended."""
+"""Look at this many runs first, and at the rest when these have ended."""
 WARN_AFTER_SECONDS: Final = 5.0
 """After this many seconds, warn if no living worker could execute the run."""
 MOST_STEPS_BACK: Final = 100
 """Go back from a blocked run by this many steps to find the one that has to run first."""
 FULL_LOOK_FACTOR: Final = 20
-"""Look at all runs again after this many times the duration of the last such look."""
+"""Wait this many times the duration of the last look at all runs before the next such look."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -46,12 +46,12 @@ class Waiter(BaseWaiter):
         self._wanted = list(run_ids)
         self._outbox = outbox
         self.complaint = complaint
-        """Says what is wrong with the caller's own process, if anything is."""
+        """Returns what is wrong with the caller's own process, or an empty text."""
         self.warns_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._all_at = 0.0
-        """When to look at all unfinished runs, even if the first ones have not ended."""
+        """The time at which to look at all unfinished runs, even if the first ones have not ended."""
 
     def _go_on(self, store: JobStore, began: float) -> None:
         store.check_wait(self._left)
@@ -63,7 +63,7 @@ class Waiter(BaseWaiter):
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
             if left and began < min(self._all_at, self._deadline):
-                left += self._left[start:]  # not all have ended, whatever these did
+                left += self._left[start:]  # some of the first runs have not ended, so do not look at the rest
                 break
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
@@ -87,7 +87,7 @@ class Waiter(BaseWaiter):
         return self._outbox.holds(run_id) or store.standings([run_id])[0] is not None
 
     def _keep(self, run_ids: list[str], runs: Sequence[Run | None]) -> list[str]:
-        """Keep the records of ended runs; return the ids of those that somebody has sent back meanwhile."""
+        """Keep the records of ended runs; return the ids of runs that were sent back meanwhile."""
         again = []
         for run_id, run in zip(run_ids, runs, strict=True):
             if run is None:
@@ -104,7 +104,7 @@ class Waiter(BaseWaiter):
         return self._left[0]
 
     def _describe(self, store: JobStore) -> str:
-        """Say which runs have not ended, the status of the first, and whether a worker could execute it."""
+        """Return a text: which runs have not ended, the status of the first, and whether a worker could execute it."""
         first, *others = self._left
         run = _front(store.get_runs([first])[0], store)
         status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
@@ -125,7 +125,7 @@ class Waiter(BaseWaiter):
 def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
     """Warn if no worker can execute the runs that somebody waits for: the caller might wait for ever.
 
-    Whatever keeps many runs waiting is said once, and only the first of many waiters are looked at.
+    Give a reason that keeps many runs waiting only once, and look only at the first of many waiters.
     """
     first: list[Waiter] = []
     for waiter in waiters:
@@ -147,7 +147,7 @@ def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
 
 
 class QueueService:
-    """The queues that a living worker serves and those that are paused, read once and only if it matters."""
+    """The queues that a living worker serves and the paused ones, read once, on first use."""
 
     def __init__(self, store: JobStore) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""Edges between the runs of the memory store: which run comes after which, and what an end does to those after it."""
+"""Edges between the runs of the memory store: which run comes after which, and how an end affects the successors."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class EdgeTable:
         self._masks: dict[str, dict[str, int]] = {}
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Raise ValueError if a run would have too many predecessors or successors once these are added."""
+        """Raise ValueError if adding these runs would give a run too many predecessors or successors."""
         new = (run for run in runs if run.after and run.id not in self._records)
         check_edges(new, lambda run_id: len(self._masks.get(run_id, ())))
 
     def judged(self, run: Run, now: int, *, again: bool) -> Run | None:
-        """Return a run as its predecessors let it be stored, or None if one of them is not there.
+        """Return a run with the status that its predecessors give it, or None if one of them does not exist.
 
-        For a run that is judged `again`, one that is not there counts as satisfied.
+        For a run that is judged `again`, a missing predecessor counts as satisfied.
         """
         found = [(after, self._records.get(after.id)) for after in run.after]
         there = [(after.id, after.on, record.run.status) for after, record in found if record is not None]
         return judge_after(run, there, now) if again or len(there) == len(found) else None
 
     def link(self, run: Run) -> None:
-        """Add the edges to a run from those of its predecessors that are there."""
+        """Add the edges to a run from those of its predecessors that exist."""
         for after in run.after:
             record = self._records.get(after.id)
             if record is not None:
@@ -69,14 +69,14 @@ class EdgeTable:
         return [self._records[each].run for each in self._masks.get(run_id, ())]
 
     def pinned(self, run_id: str) -> bool:
-        """Return True if a run must be kept for one that comes after it."""
+        """Return True if a run must be kept because of one of its successors."""
         return any(
             mask & HOLDS or self._records[each].run.status not in FINAL
             for each, mask in self._masks.get(run_id, {}).items()
         )
 
     def judge_ends(self, ended: Mapping[str, Status], now: int) -> Iterator[tuple[Record, Run]]:
-        """Yield the blocked runs that come after runs which ended, with their next records."""
+        """Yield the blocked successors of ended runs, with their next records."""
         satisfied: dict[str, int] = {}
         refused: dict[str, str] = {}
         for run_id, status in ended.items():

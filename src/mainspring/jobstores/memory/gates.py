@@ -1,4 +1,4 @@
-"""The gates of the memory store: who runs, who is parked, and who comes back when a slot is free."""
+"""The gates of the memory store: which runs are running or parked, and which come back when a slot is free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RUNNING, _BLOCKED = Status.RUNNING, Status.BLOCKED
 
 
 class Gate(msgspec.Struct, eq=False):
-    """A gate: its state, its unfinished runs, how many of them run, and by lane those that are parked."""
+    """A gate: its state, its unfinished runs, the number of running ones, and the parked ones by lane."""
 
     state: GateState = msgspec.field(default_factory=GateState)
     members: set[str] = set()
@@ -28,14 +28,14 @@ class Gate(msgspec.Struct, eq=False):
 
 
 class GateTable:
-    """All gates by name. A run that was refused passes no gate, so it takes no slot."""
+    """All gates by name. A refused run passes no gate, so it takes no slot."""
 
     __slots__ = ("_gates", "_records", "freed")
 
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
         self._gates: dict[str, Gate] = {}
-        self.freed: dict[str, int] = {}  # by gate: how many of its runs have stopped, so many parked ones may come back
+        self.freed: dict[str, int] = {}  # by gate: how many of its runs have stopped; as many parked ones may come back
 
     def members(self, name: str) -> list[Run]:
         """Return the unfinished runs of a gate, in no order."""
@@ -51,7 +51,7 @@ class GateTable:
         return verdict
 
     def enter(self, record: Record, number: int) -> None:
-        """Note a run that is filed under its status; park it under a number if it waits for nothing but a slot."""
+        """Add a run that is filed under its status; park it under a number if it waits only for a slot."""
         run = record.run
         if run.status in FINAL:
             return
@@ -92,7 +92,7 @@ class GateTable:
         return {name: allowed for name, allowed in sorted(set_ones) if allowed is not None}
 
     def parked(self, name: str, number: int) -> Iterator[Record]:
-        """Yield up to `number` parked runs of each lane, higher priority first, then older; file each anew."""
+        """Yield up to `number` parked runs of each lane, higher priority first, then older; the caller refiles each."""
         gate = self._gates.get(name)
         if gate is None:
             return
@@ -106,7 +106,7 @@ class GateTable:
             self._tidy(gate, lane)
 
     def forget(self, now: int) -> None:
-        """Forget the gates that nobody needs: a rate is needed until its next start is due."""
+        """Forget unneeded gates; a gate with a rate is needed until its next start is due."""
         for name, gate in list(self._gates.items()):
             if not gate.members and gate.state.allowed is None and gate.state.tat <= now:
                 del self._gates[name]

@@ -1,9 +1,9 @@
 """The indexes of the memory store: jobs by time, waiting runs by urgency, finished runs by age.
 
-Heaps are never searched. An item carries the number under which its owner was filed; when the owner has another one by
-now, the item is outdated, skipped when it comes up, and swept out when more than half of a heap is outdated. An item
-names its owner by id instead of referring to it: the garbage collector passes over tuples of numbers and text, and with
-a million jobs its passes would be most of the time spent on adding them.
+Heaps are never searched. An item carries the number under which its owner was filed. If the owner has another number by
+now, the item is outdated: it is skipped when it comes up, and removed when more than half of a heap is outdated. An
+item names its owner by id instead of referring to it, because the garbage collector skips tuples of numbers and text.
+With a million jobs, its passes would otherwise take most of the time of adding them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Entry", "History", "LaneIndex", "QueueLimit", "Record", "Timetable",
 OUTDATED_ITEMS = 64
 """Sweep a heap only if it has more outdated items than this."""
 PASSED_BY = 2000
-"""One claim passes by at most this many runs whose gate does not let them start: the next claim goes on."""
+"""Pass at most this many runs whose gate is closed in one claim; the next claim goes on after them."""
 PUT_OFF_US = 3600 * SECOND
-"""Look again after this time at a run that is kept for one that comes after it."""
+"""Look again after this time at a run that is kept because of a successor."""
 IDS_REMEMBERED_US = 3600 * SECOND
 IDS_REMEMBERED = 100_000
 
@@ -65,7 +65,7 @@ class Timetable:
         self._outdated = 0
 
     def put(self, entry: Entry, at: int | None, version: int) -> bool:
-        """File a job under its new version and time (None: nowhere); return True if a sleeper must wake earlier."""
+        """File a job under its new version and time (None: nowhere); return True if a loop must wake earlier."""
         if entry.filed:
             self._outdated += 1
         entry.version = version
@@ -83,7 +83,7 @@ class Timetable:
         return earlier
 
     def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
-        """Return due jobs, earliest first, and hide them; also return when the next of the others can be had."""
+        """Return due jobs, earliest first, and hide them; also return when the next other job is available."""
         if self._pages:
             self._show(now)
         heap, jobs = self._heap, self._jobs
@@ -135,7 +135,7 @@ class Timetable:
         while page:
             _, version, job_id = page[-1]
             entry = jobs.get(job_id)
-            if entry is not None and entry.version == version:  # as `_current` does: a page may be long
+            if entry is not None and entry.version == version:  # inline `_current`, because a page may be long
                 return True
             page.pop()
         return False
@@ -163,7 +163,7 @@ class QueueLimit(msgspec.Struct, eq=False):
 
     @property
     def full(self) -> bool:
-        """Whether the queue gives no run for now: it is at its limit, or paused."""
+        """Whether no further run of the queue may start now: it is at its limit, or paused."""
         return self.running >= self.allowed
 
 
@@ -185,12 +185,12 @@ class LaneIndex:
 
     @property
     def limit(self) -> QueueLimit | None:
-        """The limit of its queue, which few have."""
+        """The limit of the lane's queue; None for most queues."""
         return self._limits.get(self.queue) if self._limits else None
 
     @property
     def full(self) -> bool:
-        """Whether the queue gives no run for now."""
+        """Whether no further run of the lane's queue may start now."""
         limit = self.limit
         return limit is not None and limit.full
 
@@ -217,7 +217,7 @@ class LaneIndex:
             self._outdated = 0
 
     def ripen(self, now: int) -> None:
-        """Move the runs whose time has come to the due ones."""
+        """Move the delayed runs that are due now to the due runs."""
         delayed = self._delayed
         while delayed and delayed[0][0] <= now:
             item = heappop(delayed)
@@ -232,7 +232,7 @@ class LaneIndex:
         ready, records = self._ready, self._records
         while ready:
             head = ready[0]
-            record = records.get(head[3])  # as `_current` does: this is the hot loop of a claim
+            record = records.get(head[3])  # inline `_current`, because this is the hot loop of a claim
             if record is not None and record.number == head[2]:
                 return head
             heappop(ready)
@@ -269,9 +269,9 @@ class LaneIndex:
 
 
 def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
-    """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges those that have a gate.
+    """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges the runs that have a gate.
 
-    A run that is not admitted is filed elsewhere by then.
+    `admit` has already filed elsewhere a run that it does not admit.
     """
     for lane in lanes:
         lane.ripen(now)
@@ -367,7 +367,7 @@ class History:
         """Remove the run that finished first of those limited in number; there must be one."""
         while True:
             _, number, run_id = self._finished.popleft()
-            record = self._records.get(run_id)  # as `_current` does: each run that ends drops one
+            record = self._records.get(run_id)  # inline `_current`, because each ending run may call this
             if record is not None and record.number == number:
                 record.number = 0
                 self.kept -= 1

@@ -21,11 +21,11 @@ _BLOCKED, _PENDING, _RUNNING, _BROKEN = Status.BLOCKED, Status.PENDING, Status.R
 
 
 class RunIndex:
-    """The runs of the store, and all that finds them. `keep_for` is in microseconds."""
+    """The runs of the store and their indexes. `keep_for` is in microseconds."""
 
     def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
         self.stirred = False  # a run can be claimed or should be stopped: wake sleeping loops
-        self.ended = False  # a run has ended: wake those who wait for that
+        self.ended = False  # a run has ended: wake the callers that wait for ends
         self.totals = dict.fromkeys(sorted(FINAL), 0)
         self._jobs = jobs
         self.keep_runs = keep_runs
@@ -37,7 +37,7 @@ class RunIndex:
         self._unique: dict[str, str] = {}
         self._edges = EdgeTable(self._records)
         self._gates = GateTable(self._records)
-        self._limits: dict[str, QueueLimit] = {}  # of the queues that have one
+        self._limits: dict[str, QueueLimit] = {}  # by queue, for the queues that have a limit
         self._blocked: dict[str, int] = {}  # the number of blocked runs by queue
         self._refused: list[str] = []  # the runs that the present call has refused
         self._history = History(self._records)
@@ -63,7 +63,7 @@ class RunIndex:
         return self._gates.members(gate)
 
     def insert(self, run: Run, owner: Entry | None, now: int) -> bool:
-        """Add an unfinished run unless its id is known, its unique key is taken or a predecessor is not there."""
+        """Add an unfinished run unless its id is known, its unique key is taken or a predecessor does not exist."""
         if run.id in self._records or self._history.remembers(run.id, now):
             return False
         if run.after:
@@ -127,7 +127,7 @@ class RunIndex:
         return self._gates.numbers()
 
     def set_gate(self, name: str, allowed: int | None, now: int) -> None:
-        """Set the number of a gate or the limit of a queue, and let in as many as fit."""
+        """Set the number of a gate or the limit of a queue, and let in as many parked runs as fit."""
         if name.startswith(QUEUE_GATE):
             self._set_limit(name.removeprefix(QUEUE_GATE), allowed)
         else:
@@ -143,7 +143,7 @@ class RunIndex:
             self.stirred = True
 
     def _let_in(self, gate: str, number: int, now: int) -> None:
-        """Let so many parked runs of each lane try the gate again, at the tail of their lane."""
+        """Let `number` parked runs of each lane try the gate again, at the tail of their lane."""
         for record in self._gates.parked(gate, number):
             self._write(record, replace(record.run, status=_PENDING, run_at=now), now)
 
@@ -229,7 +229,7 @@ class RunIndex:
                 self.stirred = True
 
     def _delete_unless_pinned(self, record: Record, now: int) -> bool:
-        """Delete a run past its retention, or put it off if one that comes after it still needs it."""
+        """Delete a run past its retention, or keep it for an hour more if a successor still needs it."""
         if record.run.followed and self._edges.pinned(record.run.id):
             self._history.put_off(record, next(self._numbers), now)
             return False

@@ -24,7 +24,7 @@ _HELD = Condition.HELD
 
 
 class _Settling(msgspec.Struct):
-    """What one call of settle has to do once all its outcomes are written."""
+    """The work that one call of `settle` has left once all its outcomes are written."""
 
     ended: dict[str, Status] = {}  # runs with successors that have ended
     back: list[Record] = []  # runs that were sent back behind their predecessors
@@ -35,7 +35,7 @@ class RunTable(RunIndex):
     """The verbs about runs."""
 
     def add(self, runs: Sequence[Run], now: int) -> Answers[str | None]:
-        """Add enqueued runs; return the id under which each is stored, None if it is not."""
+        """Add enqueued runs; return the id under which each is stored, or None if it is not stored."""
         if successors := [run for run in runs if run.after]:
             self._edges.check(successors)
         self._refused = []
@@ -83,7 +83,7 @@ class RunTable(RunIndex):
             del self._unique[run.unique]
 
     def _admit(self, record: Record, now: int) -> bool:
-        """Let a run pass its gate; else park it, or put it off if it comes too early for the rate of the gate."""
+        """Let a run pass its gate; otherwise park it, or postpone it if the rate of the gate does not allow it yet."""
         run = record.run
         if run.refused is not None:
             return True
@@ -103,7 +103,7 @@ class RunTable(RunIndex):
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> Answers[bool]:
-        """Write the next record of each run whose condition holds, then judge those after them, then add `then`."""
+        """Write the next record of each run whose condition holds, then judge the successors, then add `then`."""
         for outcome in outcomes:
             if outcome.then:
                 self._edges.check([run for each in outcomes for run in each.then])
@@ -134,7 +134,7 @@ class RunTable(RunIndex):
         if record is None:
             return False
         old = record.run
-        # By far the most outcomes are those of held runs, so ask at length only about the others.
+        # Most outcomes are those of held runs, so make the long check only for the others.
         held = outcome.condition is _HELD and old.status is _RUNNING and old.token == run.token and not old.cancelling
         if not held and not holds(outcome.condition, old, run, now, call.ended):
             return False
@@ -163,7 +163,7 @@ class RunTable(RunIndex):
         return replace(run, waits=0, followed=old.followed, refused=None)
 
     def _judge_again(self, record: Record, now: int) -> None:
-        """Let a run that was sent back wait for those of its predecessors that have not ended by now."""
+        """Let a run that was sent back wait for its predecessors that have not ended yet."""
         run = self._edges.judged(record.run, now, again=True)
         assert run is not None
         self._edges.link(run)

@@ -68,8 +68,8 @@ class MemoryJobStore(JobStore):
         self._cursor = 0
         self._ended = free_in_children(threading.Condition(self._lock))
         self._ends = 1
-        self._end_waiters = 0  # to wake nobody costs as much as to write a run
-        self._stirred = False  # something has changed that a sleeping loop may need
+        self._end_waiters = 0  # without waiters, skip the wake-up, which costs as much as writing a run
+        self._stirred = False  # there is a change that a sleeping loop may need
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
         self._times = Timetable(self._jobs)
@@ -241,8 +241,9 @@ class MemoryJobStore(JobStore):
         else:
             job.at, job.nominal, entry.miss = firing.next_at, firing.next_nominal, firing.miss
             job.version = version = next(self._versions)
-            # Nobody is woken for the next run time of a fire: whoever fires a job looks again in time, and who leaves
-            # wakes the others. A job that was replaced may be due earlier than anybody expects.
+            # A fire wakes no scheduler for the next run time: the scheduler that fires a job looks again in time, and
+            # one that leaves wakes the others. A step besides the schedule may replace the job by one that is due
+            # earlier, so it wakes them.
             if self._times.put(entry, job.at, version) and firing.besides:
                 self._stirred = True
         inserted = []
@@ -323,7 +324,7 @@ class MemoryJobStore(JobStore):
         # Runs are never changed, only replaced, so the rest needs no lock.
         return filter(query.selects, runs)
 
-    # -- what people did ---------------------------------------------------------------------------------------
+    # -- acts of people ----------------------------------------------------------------------------------------
 
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
@@ -338,7 +339,7 @@ class MemoryJobStore(JobStore):
         found = (act for act in acts if about in (None, act.about) and (after is None or act.id < after.id))
         return list(islice(found, limit))
 
-    # -- what was counted --------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------
 
     def tallies(
         self,
@@ -362,7 +363,7 @@ class MemoryJobStore(JobStore):
             now = self._now()
             if node is not None:
                 self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
-                if not ttl:  # others fire its jobs from now on
+                if not ttl:  # the node leaves, and other nodes fire the jobs from now on
                     self._stirred = True
                     self._tell()
             return now

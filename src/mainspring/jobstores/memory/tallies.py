@@ -10,13 +10,13 @@ __all__ = ["TallyTable"]
 
 
 class TallyTable:
-    """What was counted, by level, kind and time, then by name."""
+    """Counters by level, kind and time, then by name."""
 
     def __init__(self) -> None:
         self._stretches: dict[tuple[int, str, int], dict[str, dict[int, int]]] = {}
 
     def add(self, tallies: Sequence[Tally], now: int) -> None:
-        """Add counts; forget what is too old."""
+        """Add counts; drop counts that are too old."""
         before = len(self._stretches)
         for tally in tallies:
             names = self._stretches.setdefault((tally.level, tally.kind, tally.at), {})

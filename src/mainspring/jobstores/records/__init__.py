@@ -1,1 +1,1 @@
-"""The part that all stores of bytes share: it turns jobs and runs into rows and back."""
+"""The common part of all stores of bytes: it turns jobs and runs into rows and back."""

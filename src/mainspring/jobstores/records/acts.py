@@ -11,7 +11,7 @@ __all__ = ["ActRow", "act_of_row", "act_row"]
 
 
 class ActRow(msgspec.Struct, gc=False):
-    """A stored act: ids sort by time, `about` names the thing that was acted on, `frame` is opaque."""
+    """A stored act: ids sort by time, `about` names the subject of the act, `frame` is opaque."""
 
     id: str
     about: str
@@ -25,7 +25,7 @@ def act_row(codec: Codec, act: Act) -> ActRow:
 
 
 def act_of_row(codec: Codec, row: ActRow) -> Act:
-    """Restore an act; if it cannot be verified, it says so instead of who and why."""
+    """Restore an act; an act that cannot be verified says so in place of its author and reason."""
     try:
         at, verb, kind, target, by, why, details = codec.loads(row.frame, _context(row.id))
         return Act(id=row.id, at=at, verb=verb, kind=kind, target=target, by=by, why=why, details=details)

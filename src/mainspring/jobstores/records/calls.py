@@ -69,7 +69,7 @@ def _parameter(ref: str, number: int) -> str | None:
 
 
 def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
-    """Return the call and the policy from the result of `call_to_data`; `frame` is where it was read from."""
+    """Return the call and the policy from the result of `call_to_data`; `frame` holds the bytes it was read from."""
     policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
     headers = _headers(data["e"]) if "e" in data else None
     call = Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame, None, data.get("i", 0), headers)
@@ -77,7 +77,7 @@ def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
 
 
 def _headers(found: Any) -> dict[str, str] | None:
-    """Return the headers of a call; None if somebody altered them in an unsigned record."""
+    """Return the headers of a call; None if they were altered in an unsigned record."""
     if isinstance(found, dict) and all(isinstance(text, str) for pair in found.items() for text in pair):
         return found
     return None

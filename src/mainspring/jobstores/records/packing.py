@@ -1,4 +1,4 @@
-"""Turn jobs and runs into rows and back: which parts are signed, which are opaque, which a back end may read."""
+"""Turn jobs and runs into rows and back. This decides which parts are signed, opaque, or readable by a back end."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["RecordPacker", "origin"]
 KEEP_SECONDS: Final = 7 * 86400.0
 """Keep a finished run for this many seconds unless its policy says otherwise."""
 LOG_LINES: Final = 1000
-"""Keep this many lines of a run's log, the last ones."""
+"""Keep the last lines of a run's log, up to this many."""
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
-"""Cache frames of direct calls up to this many bytes: short ones often come again."""
+"""Cache frames of direct calls up to this many bytes: short calls are often repeated."""
 SHOWN_CHARS: Final = 255
 """Write this many characters of the names that people search for."""
 _KEPT: Final = int(KEEP_SECONDS * SECOND)
@@ -139,7 +139,7 @@ class RecordPacker:
                 self._jobs.clear()
             self._jobs[row.id, row.frame] = known
         job = known[0].copy()
-        if not known[1]:  # do not share values that a function may change
+        if not known[1]:  # decode again: do not share values that a function may change
             job.call = call_from_data(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
         job.at, job.nominal = row.at, row.nominal
         job.version, job.incarnation = row.version, row.incarnation
@@ -197,7 +197,7 @@ class RecordPacker:
         live = self._live(run.id, run.progress, run.data, run.log) if reported else None
         owner = run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None
         keep = _KEPT if policy.retention is None else int(policy.retention * SECOND) | 1
-        # By position, here and in `run`: to find thirty fields by name would take longer than to sign the call.
+        # Pass the fields by position, here and in `run`: thirty keyword arguments would take longer than signing.
         return RunRow(
             run.id, frame, self._state(run, lane, frame if run.moved else None), run.queue, run.status._value_,
             run.run_at, run.created_at, keep, lane, run.priority, run.attempt, run.token, run.node, run.lease_until,
@@ -207,7 +207,7 @@ class RecordPacker:
         )  # fmt: skip
 
     def _state(self, run: Run, lane: str, call: bytes | None) -> bytes:
-        """Pack the state that only the core reads; return nothing if there is none."""
+        """Pack the state that only the core reads; return empty bytes if there is none."""
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # a lone surrogate in the user's text must not stop the settle
             reason = reason.encode("utf-8", "backslashreplace").decode()
@@ -217,7 +217,7 @@ class RecordPacker:
             if sealed:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
-        executor = None if lane != run.queue else run.executor  # otherwise the lane says it
+        executor = None if lane != run.queue else run.executor  # any other lane names the executor
         packed = _encode(
             _RunState(
                 executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
@@ -241,7 +241,7 @@ class RecordPacker:
         try:
             state = _decode(row.state) if row.state else _NO_STATE
             frame = row.call if state.call is None else state.call
-            if row.job_id is None and self.codec.signed:  # signed for this run alone, so it does not come again
+            if row.job_id is None and self.codec.signed:  # signed for this run alone, so a cache would not help
                 call, policy = call_from_data(self.codec.loads(frame, origin(row.id, None, row.queue)), frame)
             else:
                 call, policy = self._shared_call(frame, row)
@@ -265,7 +265,7 @@ class RecordPacker:
             raise _as_frame_error(error) from error
 
     def _outcome(self, row: RunRow, state: _RunState) -> _RunEnd:
-        """Restore the outcome of a run. If the run has ended, return what is wrong with its seal instead of raising."""
+        """Restore the outcome of a run. For an ended run, return what is wrong with its seal instead of raising."""
         try:
             if state.frame is None:
                 if self.codec.signed and (row.status in _SEALED or state.result is not None):
@@ -317,7 +317,7 @@ class RecordPacker:
         )
 
     def _shared_call(self, frame: bytes, row: RunRow) -> tuple[Call, Policy]:
-        """Restore a call that several runs may have: those of a job, and equal ones that are not signed."""
+        """Restore a call that several runs may share: runs of one job, or equal calls that are not signed."""
         where = origin(row.id, row.job_id, row.queue)
         # An unsigned frame does not name its run, so equal calls have equal frames.
         key = where if self.codec.signed else "", frame
@@ -325,7 +325,7 @@ class RecordPacker:
         if known is None:
             data = self.codec.loads(frame, where)
             known = *call_from_data(data, frame), _queue(data)
-            again = row.job_id is not None or len(frame) <= _CACHED_FRAME_BYTES  # long frames do not come again
+            again = row.job_id is not None or len(frame) <= _CACHED_FRAME_BYTES  # long frames are rarely repeated
             if again and _is_unchangeable(known[0]):
                 if len(self._calls) >= _FRAMES_CACHED:
                     self._calls.clear()
@@ -341,7 +341,7 @@ class RecordPacker:
         if stored is not None and stored.live is not None and stored.token == beat.token:
             try:
                 earlier = self._loaded_live(stored)
-            except FrameError:  # unreadable reports are replaced by the holder's new ones
+            except FrameError:  # the holder's new reports replace unreadable ones
                 earlier = (None, None, ())
             progress = earlier[0] if progress is None else progress
             data = earlier[1] if data is None else data
@@ -390,7 +390,7 @@ def _queue(data: dict[str, Any]) -> str | None:
 
 @lru_cache(_FRAMES_CACHED)
 def _shown(text: str) -> str:
-    """Return a name as any database keeps it."""
+    """Return a name in a form that every database can keep."""
     if len(text) <= SHOWN_CHARS and text.isascii() and "\0" not in text:
         return text
     return text[:SHOWN_CHARS].replace("\0", "").encode("utf-8", "replace").decode()
@@ -401,7 +401,7 @@ def _is_unchangeable(call: Call) -> bool:
 
 
 def _as_frame_error(error: Exception | SystemExit) -> FrameError:
-    """Distinguish code that is missing here, or exits when it is imported, from bytes that are wrong everywhere."""
+    """Return the FrameError that tells code that fails to import on this node from bytes that are wrong everywhere."""
     if isinstance(error, FrameError):
         return error
     missing = isinstance(error, LookupError | SystemExit) and not isinstance(error, KeyError)

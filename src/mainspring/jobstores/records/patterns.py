@@ -1,4 +1,4 @@
-"""Pack the many runs of one task: what they have in common is made once."""
+"""Pack many runs of one task, and make their common parts only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows_like(packer: RecordPacker, run: Run) -> PackLike:
     """Return a function that packs runs like this one; see `JobStore.pack_like`."""
     bare = replace(run, call=replace(run.call, args=(), kwargs={}, frame=None))
     row, common = packer.run_row(bare), call_to_data(bare.call, run.policy, run.id)
-    first = common["a"]  # of a method, its object
+    first = common["a"]  # for a method, its object
     dumps, where = packer.codec.dumps, origin("", None, run.queue)
 
     def pack(run_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], now: int) -> RunRow:

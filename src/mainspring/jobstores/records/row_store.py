@@ -15,10 +15,13 @@ __all__ = ["RowStore"]
 
 
 class RowStore(JobStore):
-    """A store of rows. `RecordStore` makes the verbs about jobs and runs of these; the rest of `JobStore` is left."""
+    """A store of rows. `RecordStore` builds the verbs about jobs and runs on these methods.
+
+    A back end implements them and the rest of `JobStore`.
+    """
 
     def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-        """Set aside altered records, among them those with these ids; return how many."""
+        """Set aside altered records, including those with these ids; return how many."""
         return 0
 
     @abstractmethod
@@ -27,11 +30,11 @@ class RowStore(JobStore):
 
     @abstractmethod
     def _update_job_row(self, row: JobRow) -> int:
-        """Replace a job if its version is the row's; return the new version."""
+        """Replace a job if its stored version is that of the row; return the new version."""
 
     @abstractmethod
     def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
-        """Read jobs, or all, by next run time, paused ones last."""
+        """Read the jobs with these ids (None: all) by next run time, paused ones last."""
 
     @abstractmethod
     def _broken_jobs(self) -> list[BrokenJob]:
@@ -39,7 +42,7 @@ class RowStore(JobStore):
 
     @abstractmethod
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Return the store's now, the rows of due jobs, and when the next of the other jobs can be had."""
+        """Return the store's now, the rows of due jobs, and the time when the next other job is available."""
 
     @abstractmethod
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
@@ -56,7 +59,7 @@ class RowStore(JobStore):
         """Claim runs; return the rows after the claim, most urgent first."""
 
     def _keep_claim(self, token: str) -> None:
-        """Make sure that a claim outlasts a crash of the server, before runs start that may start only once."""
+        """Make a claim survive a crash of the server, before runs start that may start only once."""
 
     @abstractmethod
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
@@ -76,7 +79,7 @@ class RowStore(JobStore):
 
     @abstractmethod
     def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
-        """Read acts, newest first, those before the id `after`."""
+        """Read acts with ids before `after`, newest first."""
 
     @abstractmethod
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
@@ -84,4 +87,4 @@ class RowStore(JobStore):
 
     @abstractmethod
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-        """Read matching runs by (created_at, id), newest first, those after `after`."""
+        """Read the matching runs that follow `after` in the order of (created_at, id), newest first."""

@@ -1,4 +1,4 @@
-"""Rows: jobs and runs as a back end sees them, with the fields that it needs and the rest as opaque bytes."""
+"""Rows: jobs and runs for a back end, with the fields that it needs and the rest as opaque bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EARLIEST_INSTANT: Final = -62_135_596_800_000_000
 LATEST_INSTANT: Final = 253_402_300_799_999_999
 """The last instant of the year 9999."""
 MOST_ATTEMPTS: Final = 2_000_000_000
-"""Nobody has counted more attempts than this, and a higher number might not fit into a column."""
+"""Treat a higher number of attempts as altered: no run reaches it, and it might not fit into a column."""
 
 MOST_EDGES: Final = 1000
 """A run has at most this many predecessors and at most this many successors."""
@@ -58,16 +58,16 @@ class JobRow(msgspec.Struct, gc=False):
 
 
 class RunRow(msgspec.Struct, gc=False):
-    """A stored run. The back end looks at the named fields only; `call`, `state` and `live` are opaque.
+    """A stored run. The back end reads only the named fields; `call`, `state` and `live` are opaque.
 
-    `owner` is `<job id>@<incarnation>` of a fired run: the run counts as an unfinished one of its job while the job
-    with that id still has that incarnation. `live` holds the reports of heartbeats (None: nothing yet). `keep` is how
+    `owner` is `<job id>@<incarnation>` of a fired run. The run counts as an unfinished run of its job while the job
+    with that id still has that incarnation. `live` holds the reports of heartbeats (None: no report yet). `keep` is how
     many microseconds to keep the finished run; an odd number is an explicit retention, which holds however many runs
-    there are. A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run runs.
-    `after` is for the back end to judge a run that is added or sent back; it is kept inside `state`, so a row that was
-    read has none. `waits`, `followed` and `refused` are the back end's own. Claims and parking go by the `lane`, a
-    part of the queue; everything else goes by the `queue`. `task` and `label` name the function and the run for people
-    who search the tables; they are only written, when the run is added, and nothing relies on them.
+    there are. A claim writes its instant, by the store's clock, to `claimed_at`, which is valid only while the run is
+    running. The back end uses `after` to judge a run that is added or sent back; `after` is stored inside `state`, so a
+    row that was read has none. The back end owns `waits`, `followed` and `refused`. Claims and parking use the `lane`,
+    a part of the queue; everything else uses the `queue`. `task` and `label` name the function and the run for people
+    who search the tables. They are written only when the run is added, and no code relies on them.
     """
 
     id: str
@@ -103,7 +103,7 @@ class RunRow(msgspec.Struct, gc=False):
 
 
 class FireRow(msgspec.Struct, gc=False):
-    """One firing, by its job's schedule or besides it: see `JobStore.fire`."""
+    """One firing, on its job's schedule or besides it: see `JobStore.fire`."""
 
     job_id: str
     version: int
@@ -136,7 +136,7 @@ class BeatRow(msgspec.Struct, gc=False):
 
 
 def run_damage(row: RunRow) -> str | None:
-    """Return which field of a run has a value that no store writes; None if the run is whole."""
+    """Return a reason naming the field of a run with a value that no store writes; None if the run is whole."""
     if row.status not in STATUS_VALUES:
         return _said("status", row.status)
     stuck = row.status == _BLOCKED and not row.waits and (row.gate is None or row.refused is not None)
@@ -151,7 +151,7 @@ def run_damage(row: RunRow) -> str | None:
 
 
 def job_damage(row: JobRow) -> str | None:
-    """Return which field of a job has a value that no store writes; None if the job is whole."""
+    """Return a reason naming the field of a job with a value that no store writes; None if the job is whole."""
     for name, at in (("at", row.at), ("nominal", row.nominal)):
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _said(name, at)

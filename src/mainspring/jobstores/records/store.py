@@ -56,7 +56,7 @@ log = logging.getLogger("mainspring.jobstores")
 
 
 class RecordStore(RowStore):
-    """A store that keeps bytes. A back end implements what is left of `RowStore`."""
+    """A store that keeps bytes. A back end implements the remaining methods of `RowStore`."""
 
     _told_unsigned: ClassVar[bool] = False
 
@@ -66,7 +66,7 @@ class RecordStore(RowStore):
         """Restores a row for display; if its bytes are damaged, the reason of the run says so."""
         self._missing: set[str] = set()
         self._passed = 0
-        """The number of runs at the head of the lapsed ones that only other nodes can read."""
+        """The number of leading lapsed runs that only other nodes can read."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class RecordStore(RowStore):
         return JobList(jobs=self._jobs(self._whole_jobs(self._job_rows(job_ids))))
 
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
-        """Return the jobs that can be restored here, and by id the reason why others cannot; set none aside."""
+        """Return the jobs that this process can restore, and the reasons for the others by id; set none aside."""
         jobs, reasons = [], {}
         for row in self._job_rows(None):
             try:
@@ -176,7 +176,7 @@ class RecordStore(RowStore):
     def mend(self, *, thorough: bool = False) -> int:
         """Put back the jobs that can be restored by now: a node without their key may have set them aside.
 
-        A node without any key does that only at its start: else it would keep putting back what others refuse.
+        A node without a key does this only at its start. Otherwise it would keep putting back jobs that others refuse.
         """
         altered = self._set_altered_aside((), ()) if thorough else 0
         return altered + (self._restore_readable() if self._packer.codec.signed else 0)
@@ -204,7 +204,7 @@ class RecordStore(RowStore):
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
             except FrameError:
                 continue
-            if ALTERED in broken.reason:  # its bytes are whole, but a person has to say when it is due
+            if ALTERED in broken.reason:  # its bytes are whole, but a person has to decide when it is due
                 continue
             try:
                 # Any job that has the id now, readable here or not, has replaced the one that was set aside.
@@ -221,7 +221,7 @@ class RecordStore(RowStore):
         row = self._job_row(job.id) if self._packer.codec.signed else None
         if row is None or job.declared is None or self._packer.unsigned_declaration(row) != job.declared:
             return False
-        # Take over only its time: nobody has vouched for the rest of its bytes.
+        # Take over only its times: the rest of its bytes is unsigned, so it cannot be trusted.
         job.at, job.nominal, job.timed, job.version = row.at, row.nominal, True, row.version
         try:
             self.update_job(job)
@@ -236,7 +236,7 @@ class RecordStore(RowStore):
         return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
 
     def _tell_missing(self, what: str, error: FrameError) -> None:
-        """Log once per missing thing that records which need it are left to other nodes."""
+        """Log once per missing key or function that this node leaves such records to other nodes."""
         if str(error) not in self._missing:
             if len(self._missing) >= _MOST_REASONS:
                 self._missing.clear()
@@ -255,7 +255,7 @@ class RecordStore(RowStore):
 
     def add_runs(self, runs: Sequence[Run | RunRow]) -> Answers[str | None]:
         """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
-        # Those who add many have packed them all: do not ask for each.
+        # A caller with many runs has packed them all: avoid a check for each.
         packed: list[Any] = list(runs if _PACKED.issuperset(map(type, runs)) else map(self.pack_run, runs))
         return self._add_run_rows(packed)
 
@@ -268,7 +268,7 @@ class RecordStore(RowStore):
         return ClaimedRuns(now, runs, next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
-        """Renew the lease of each claim that is still held, keep its reports, and return its standing."""
+        """Renew the lease of each claim that is still held, store its reports, and return its `Hold`."""
         # Add reports to the stored ones. Only the holder of the token writes them, so reading first is safe.
         reporting = [beat.run_id for beat in beats if beat.progress is not None or beat.data is not None or beat.log]
         stored = {row.id: row for row in self._run_rows(reporting)} if reporting else {}
@@ -331,7 +331,7 @@ class RecordStore(RowStore):
                 break
         return found
 
-    # -- what people did ---------------------------------------------------------------------------------------
+    # -- acts of people ----------------------------------------------------------------------------------------
 
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
@@ -344,7 +344,7 @@ class RecordStore(RowStore):
         return [act_of_row(self._packer.codec, row) for row in rows]
 
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
-        """Restore running runs, set aside damaged ones; also return how many lost ones only other nodes can read."""
+        """Restore running runs and set aside damaged ones; also return how many runs only other nodes can read."""
         runs, refused, left = [], [], 0
         broken: dict[str, str] = {}
         for row in rows:
@@ -355,7 +355,7 @@ class RecordStore(RowStore):
                     self._tell_missing(f"run {row.id!r}", error)
                     if condition is Condition.HELD:
                         refused.append(self._packer.given_back_row(row, now))
-                    else:  # only a node that can read it knows whether it is retried
+                    else:  # only a node that can read the run knows whether to retry it
                         left += 1
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)

@@ -29,9 +29,9 @@ __all__ = ["RedisConnection"]
 REPLICATION_SECONDS: Final = 2.0
 """Wait this many seconds for replicas."""
 SERVER_LOOK_SECONDS: Final = 0.25
-"""While waiting, check the server this often: one that was replaced has no replicas any more."""
+"""Check the server this often while waiting for replicas: a replaced server no longer has any."""
 RETRY_PAUSE_SECONDS: Final = 0.1
-"""A call that found no server tries again after this many seconds."""
+"""Retry a call that found no server after this many seconds."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -98,11 +98,11 @@ class RedisConnection:
 
     @property
     def place(self) -> str:
-        """Where the servers are, without any secret."""
+        """The addresses of the servers, without any secret."""
         return self.servers.place
 
     def close(self) -> None:
-        """Close all connections, also those on which somebody waits; the next call opens new ones."""
+        """Close all connections, including those on which a thread waits; the next call opens new ones."""
         with self._lock:
             self._closes += 1
             spare, self._spare = self._spare, {}
@@ -115,7 +115,7 @@ class RedisConnection:
     def call(self, name: str, keys: tuple[str, ...], args: Sequence[Any] = (), *, reads: bool) -> Any:
         """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if that is not known.
 
-        `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
+        `reads` says that the script changes nothing, so a lost reply leaves no doubt.
         """
         return self._patiently(self._run, name, keys, _encode(args), reads)
 

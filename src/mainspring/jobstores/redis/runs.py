@@ -1,4 +1,4 @@
-"""Add, claim, settle and prune runs in Redis, and set aside what was altered."""
+"""Add, claim, settle and prune runs in Redis, and set aside altered records."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class RedisRuns(RedisFinding, RedisService):
             runs += rows
         return now, _by_urgency(runs), earliest(times.values())
 
-    # -- what was altered --------------------------------------------------------------------------------------
+    # -- altered records ---------------------------------------------------------------------------------------
 
     def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
         number: int = 0

@@ -1,4 +1,4 @@
-"""Add runs as records: those that come after others first, so that no run is there without its successors."""
+"""Add runs as records, successors first, so that no run is stored without its successors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunAdding(EdgeChanges):
         return Answers([answers.get(row.id, row.id) for row in rows], refused)
 
     def _add_plain(self, rows: Sequence[RunRow], now: int) -> dict[str, str | None]:
-        """Add runs that come after nobody; return what to answer for each that is not known."""
+        """Add runs without predecessors; return the answer for each run that was not known."""
         records = [made(RunRecord(row, 0), now) for row in rows]
         done = self.records.add(records) if records else []
         answers: dict[str, str | None] = {
@@ -57,7 +57,7 @@ class RunAdding(EdgeChanges):
         return answers
 
     def _add_flow(self, first: dict[str, RunRow], now: int) -> tuple[dict[str, str | None], list[str]]:
-        """Add runs of which some come after others; return what to answer for those not known, and who is refused."""
+        """Add runs, some with predecessors; return the answers for runs that were not known, and the refused ids."""
         outside = {each.id for row in first.values() for each in row.after} - first.keys()
         stored = self.records.get([*first, *outside])
         known = first.keys() & stored.keys() | self.records.remembered(list(first), now)
@@ -85,7 +85,7 @@ class RunAdding(EdgeChanges):
         return answers, self._link([*left, *(new[run_id] for run_id in new if answers[run_id] == run_id)])
 
     def _count(self, new: dict[str, RunRecord], stored: dict[str, RunRecord]) -> None:
-        """Let each new record know its new successors; refuse too many."""
+        """Note the new successors in each new record; raise if there are too many."""
         number = Counter({run_id: len(each.successors) for run_id, each in stored.items()})
         for record in new.values():
             for run_id in record.after:
@@ -127,7 +127,7 @@ class RunAdding(EdgeChanges):
 
 
 def _placed(row: RunRow, masks: dict[str, int], now: int) -> RunRecord:
-    """Return the record of a new run, blocked by all that it comes after."""
+    """Return the record of a new run, blocked by all its predecessors."""
     if masks:
         blocked = replace(row, status="blocked", refused=None)
         mark = new_version()

@@ -1,4 +1,4 @@
-"""Change run records: read them, decide, and write those that nobody has changed meanwhile; the others again."""
+"""Change run records: read them, decide, and write those that are unchanged; start over with the others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RecordChanges(RecordStore):
         raise StoreUnavailable(f"other processes changed a run before each of {CHANGE_TRIES} attempts to write it")
 
     def _swap(self, writes: Sequence[tuple[RunRecord, int]]) -> list[bool]:
-        """Write records; one that has the new version already was written, whatever became of the answer.
+        """Write records; a record that already has the new version was written, even if the answer was lost.
 
         A driver that repeats a write meets the first one, and a connection may break before the answer comes.
         """

@@ -1,4 +1,4 @@
-"""The base of the stores that hold only jobs and are opened by name or URL: ZooKeeper, etcd and their like."""
+"""The base of stores that hold only jobs and are opened by name or URL, such as ZooKeeper and etcd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def resolve(client: Any) -> Any:
 class RecordsJobStore(SplitJobStore):
     """Keeps jobs in `records`, and their runs in the store `runs`: an object or a URL.
 
-    Without `runs`, it keeps runs in the scheduler's default store, if that is another one, and else in memory.
+    Without `runs`, it keeps runs in the scheduler's default store if that is another store, otherwise in memory.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecordsJobStore(SplitJobStore):
         super().start(scheduler, alias)
 
     def shutdown(self) -> None:
-        """Close what was opened, also a store of the runs that was named by its URL and used without `start`."""
+        """Close all open stores, including a store of the runs that was given by URL and used without `start`."""
         super().shutdown()
         if self._opens_runs:
             self.runs.shutdown()

@@ -1,4 +1,4 @@
-"""A cursor that moves when something changes, and threads that listen for changes."""
+"""A cursor that moves with every change, and threads that listen for changes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Follow = Callable[[threading.Event], None]
 
 
 class ChangeSignal:
-    """One cursor for the changes of something; a thread for each follower runs from the first `wait` on.
+    """One cursor for all changes that the followers report; the first `wait` starts a thread for each follower.
 
-    A follower listens until the event that it gets is set, and calls `stir` for each change. If it returns or raises
-    before, it is called again. After a fork, the child begins anew: it inherits neither threads nor locks.
+    A follower listens until its event is set, and calls `stir` for each change. If it returns or raises earlier, it is
+    called again. After a fork, the child starts from scratch: it inherits neither threads nor locks.
     """
 
     def __init__(self, followers: Sequence[Follow] = ()) -> None:
@@ -38,7 +38,7 @@ class ChangeSignal:
         self._pid = os.getpid()
 
     def stir(self, step: int = 1) -> None:
-        """Wake the waiters; the step says what has changed (see `RUNS_STEP`)."""
+        """Wake the waiters; the step says whether only runs have changed (see `RUNS_STEP`)."""
         if self._pid != os.getpid():
             self._begin()
         with self._changed:
@@ -46,7 +46,7 @@ class ChangeSignal:
             self._changed.notify_all()
 
     def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        """Sleep until there is a change since `cursor`, or for `timeout` seconds; return the new cursor."""
         self.listen()
         with self._changed:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
@@ -91,7 +91,7 @@ class ChangeSignal:
 
 
 class WatchedRecords(JobRecords):
-    """Records of a server that tells of changes: override `follow`, or call `changes.stir` for each change."""
+    """Records of a server that reports changes: override `follow`, or call `changes.stir` for each change."""
 
     watches: ClassVar[bool] = True
 

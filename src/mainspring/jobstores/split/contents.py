@@ -1,4 +1,4 @@
-"""The contents of job records, which their store does not look into."""
+"""The contents of job records, which are opaque to their store."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WRITE_TRIES: Final = 100
 
 
 class OpenFiring(msgspec.Struct, gc=False, array_like=True):
-    """The open firing: runs that were decided and may not be in the other store yet."""
+    """The open firing: runs that the job has fired and that may not be in the other store yet."""
 
     mark: int
     since: int
-    until: int  # from then on, others may assume that its scheduler is gone
+    until: int  # from this time on, other schedulers may assume that its scheduler is gone
     runs: list[RunRow]
     missed: list[RunRow]
 
@@ -101,13 +101,13 @@ def kept_in(record: JobRecord) -> StoredJob:
     """Read the contents of a record."""
     try:
         state = _decode(record.data)
-    except msgspec.DecodeError:  # it cannot be restored as a frame either, and is set aside like any other
+    except msgspec.DecodeError:  # use the bytes as the frame: the job then cannot be restored and is set aside
         state = RecordState(record.data, record.wake)
     return StoredJob(record, state)
 
 
 def written(key: str, state: RecordState, version: int | None = None) -> StoredJob:
-    """Return a job as it is to be written; it wakes when it is due, or when others may finish its open firing."""
+    """Return a job in the form to write; it wakes when it is due, or when others may finish its open firing."""
     times = [] if state.at is None or state.gone else [state.at]
     if state.fired is not None:
         times.append(state.fired.until)
@@ -116,7 +116,7 @@ def written(key: str, state: RecordState, version: int | None = None) -> StoredJ
 
 
 def added(row: JobRow, old: StoredJob | None) -> StoredJob:
-    """Return a job as it is added, or as it replaces another; an earlier open firing stays open."""
+    """Return a job in the form to add, or to write in place of `old`; an open firing of `old` stays open."""
     if old is not None and not old.state.gone:
         return written(old.key, replace(old.state, frame=row.frame, at=row.at, nominal=row.nominal))
     version = new_version()

@@ -1,4 +1,4 @@
-"""Insert the runs that a job fired into another store than the job's, with the verbs of the contract."""
+"""Insert the runs that a job has fired into a store other than the job's, with the verbs of the contract."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.jobstores.base import JobStore
 __all__ = ["add_fired", "as_waiting"]
 
 _UNCLAIMABLE_US: Final = 10 * 365 * 86400 * SECOND
-"""Put off by this long a record that nobody may claim before it is finished."""
+"""Postpone a record by this long, so that no node claims it before it is finished."""
 
 
 def as_waiting(run: Run) -> Run:
@@ -25,10 +25,10 @@ def as_waiting(run: Run) -> Run:
 def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
     """Insert the runs fired by a job in another store; return for each run whether this call inserted it.
 
-    It treats runs as `fire` does, in a few round trips, and is safe to repeat. A known id changes nothing. A run that
-    comes claimed is leased for `lease` seconds, and counts as inserted only then. Finished records are added, or
-    replaced by longer ones. A missed record is counted again each time it gets longer. A record that was deleted
-    within the last hour does not come back.
+    This treats runs as `fire` does, in a few round trips, and is safe to repeat. A known id changes nothing. A run that
+    is already claimed is leased for `lease` seconds, and counts as inserted only then. Finished records are added, or
+    replaced by longer ones. A missed record is counted again each time it gets longer. A record that was deleted within
+    the last hour does not come back.
     """
     ids = [run.id for run in (*runs, *missed)]
     before = dict(zip(ids, store.get_runs(ids), strict=True))

@@ -1,4 +1,4 @@
-"""Jobs kept as records of a store that holds nothing else: every write is one compare-and-set."""
+"""Jobs as records of a store that holds only jobs: every write is one compare-and-set."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class JobsInRecords(RunsElsewhere):
     # -- jobs: write -------------------------------------------------------------------------------------------
 
     def _put(self, writes: Sequence[tuple[StoredJob, StoredJob | None]]) -> list[bool]:
-        """Write each job if the stored one is still what was seen; of two writes of one job, only the first."""
+        """Write each job if the stored record is still the seen one; of two writes of a job, only the first."""
         first = {new.key: number for number, (new, _) in reversed([*enumerate(writes)])}
         sent = [(new, old) for number, (new, old) in enumerate(writes) if first[new.key] == number]
         done = self.jobs.put([(new.record, None if old is None else old.record) for new, old in sent]) if sent else []
@@ -75,7 +75,7 @@ class JobsInRecords(RunsElsewhere):
         return self.jobs.delete([kept.record for kept in seen]) if seen else []
 
     def _write(self, kept: StoredJob, state: RecordState) -> StoredJob | None:
-        """Write a job's next state if nobody else has changed it."""
+        """Write a job's next state if no other process has changed it; otherwise return None."""
         new = written(kept.key, state)
         return new if self._put([(new, kept)])[0] else None
 
@@ -154,7 +154,7 @@ class JobsInRecords(RunsElsewhere):
         return sum(done) + sum(self._remove_busy(each.id) for each in (*busy, *changed))
 
     def _remove_busy(self, job_id: str) -> bool:
-        """Remove a job that has fired or was changed; return False if somebody else did it first."""
+        """Remove a job that has fired or was changed; return False if another process removed it first."""
         try:
             return insist(lambda: self._take_out(self._present(job_id)))
         except JobLookupError:
@@ -163,7 +163,7 @@ class JobsInRecords(RunsElsewhere):
     # -- set aside ---------------------------------------------------------------------------------------------
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
-        """Keep a job that cannot be restored out of the way of the others, or put it back."""
+        """Set aside a job that cannot be restored, or put it back; see `JobStore.set_aside`."""
         if reason is None:
             return self._put_back(job_id)
         kept = self._read([job_id])[0]

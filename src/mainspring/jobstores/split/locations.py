@@ -45,9 +45,9 @@ def parse_url(url: str, port: int, options: Collection[str]) -> Location:
 
 
 def named_path(path: str, location: Location | None, name: str) -> str:
-    """Return the path of a store: the URL's, else /mainspring; the path that was given if there is no URL.
+    """Return the path of a store: that of the URL, by default /mainspring; without a URL, the given path.
 
-    An app with a name has a part of its own below it.
+    An app with a name gets a separate path below it.
     """
     if location is not None:
         path = location.path or "/mainspring"

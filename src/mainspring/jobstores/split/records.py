@@ -23,7 +23,7 @@ _WAKE_DIGITS: Final = 20
 class JobRecord(msgspec.Struct, gc=False):
     """A record as its store sees it: `version` is compared, `wake` sorts it (None: never due), `data` is opaque.
 
-    `stamp` belongs to the store: what the server calls this state of the record, such as a revision.
+    `stamp` belongs to the store: the server's name for this state of the record, such as a revision.
     """
 
     key: str
@@ -40,7 +40,7 @@ class JobRecords(ABC):
     """
 
     watches: ClassVar[bool] = False
-    """Whether `wait` notices changes by other processes; if not, they are seen within seconds."""
+    """Whether `wait` notices changes by other processes; if not, the loops see them within seconds."""
     server: ClassVar[str] = ""
     """The name of the server in messages; by default that of the class."""
     max_bytes: ClassVar[int | None] = None
@@ -48,9 +48,9 @@ class JobRecords(ABC):
     max_jobs: ClassVar[int | None] = None
     """The most records; adding more raises TooManyJobs."""
     unsure: ClassVar[tuple[type[BaseException], ...]] = ()
-    """Errors of the driver after which a request may have been done."""
+    """Errors of the driver after which the server may have carried out the request."""
     refused: ClassVar[tuple[type[BaseException], ...]] = ()
-    """Errors of the driver after which a request was not done."""
+    """Errors of the driver that mean that the server did not carry out the request."""
 
     @property
     def place(self) -> str:
@@ -75,16 +75,17 @@ class JobRecords(ABC):
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
         """Read up to `limit` records whose `wake` is not after `until`, earliest first, and the `wake` of the next.
 
-        If the timetable and the records are read apart, leave out a record that was moved in between: see `is_due`.
+        If you read the timetable and the records separately, leave out a record that was moved in between: see
+        `is_due`.
         """
 
     @abstractmethod
     def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
         """Write each record if the stored one is still the one that was seen (None: there is none); return which were.
 
-        Each write is one atomic step of its own; no two of a call have the same key. The record contains its new
-        version. The seen record is as this object has read or written it, with its `stamp`: a store that uses stamps
-        sets it on each record that it reads, and here on each that it writes.
+        Each write is a separate atomic step; no two writes of a call have the same key. The record contains its new
+        version. The seen record is one that this object has read or written, with its `stamp`: a store that uses stamps
+        sets them on each record that it reads, and here on each that it writes.
         """
 
     @abstractmethod
@@ -115,7 +116,7 @@ class JobRecords(ABC):
 
     @contextmanager
     def asked(self, what: Literal["read", "write"]) -> Iterator[None]:
-        """Turn the driver's errors, `unsure` and `refused`, into ours: a write whose reply was lost may be done."""
+        """Turn the driver's errors, `unsure` and `refused`, into mainspring's; a write without a reply may be done."""
         try:
             yield
         except MainspringError:  # it is one of ours already

@@ -28,12 +28,12 @@ class _PassedOn:
 
 
 def _passed_on(verb: Verb) -> Verb:
-    """Return a verb that calls the one of the other store, with its types."""
+    """Return a verb that calls the same verb of the other store, with its types."""
     return cast(Verb, _PassedOn(verb.__name__))
 
 
 class RunsElsewhere(RecordStore):
-    """Passes everything about runs, queues, nodes and time to another store."""
+    """Passes all verbs about runs, queues, nodes and time to another store."""
 
     def __init__(self, jobs: JobRecords, runs: JobStore, codec: Codec | None) -> None:
         super().__init__(codec)
@@ -42,7 +42,7 @@ class RunsElsewhere(RecordStore):
         self._use_runs(runs)
 
     def _use_runs(self, runs: JobStore, *, shared: bool = False) -> None:
-        """Keep runs in this store, and sign as it does unless this store has a codec of its own.
+        """Keep runs in the store `runs`, and use its codec unless the split store has its own.
 
         A `shared` store belongs to the same node, which opens it, closes it, and listens to it.
         """
@@ -78,7 +78,7 @@ class RunsElsewhere(RecordStore):
 
     @property
     def keeps_history(self) -> bool:
-        """Whether the store of the runs does."""
+        """Whether the store of the runs keeps history."""
         return self.runs.keeps_history
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:

@@ -7,7 +7,7 @@ A store that holds only jobs offers `JobRecords`, a few primitives over opaque r
 2. Call `add_fired` in the store of the runs.
 3. Remove the open firing from the record.
 
-A scheduler that finds an open firing which is older than a lease, or whose job is due again, repeats steps 2 and 3. All
+If a scheduler finds an open firing that is older than a lease, or whose job is due again, it repeats steps 2 and 3. All
 times come from the clock of the store of the runs.
 """
 
@@ -65,7 +65,7 @@ class SplitJobStore(JobsInRecords):
         super().start(scheduler, alias)
 
     def shutdown(self) -> None:
-        """Close what `start` opened, and wake all waiters."""
+        """Close the stores that `start` opened, and wake all waiters."""
         self._watch.stop()
         self.jobs.shutdown()
         if self._owns_runs:
@@ -77,7 +77,7 @@ class SplitJobStore(JobsInRecords):
         self._watch.join()
 
     def health(self) -> Health:
-        """Return the weaker of the two stores, with the reasons of both."""
+        """Return the durability of the weaker of the two stores, with the reasons of both."""
         jobs, runs = self.jobs.health(), self.runs.health()
         states = {jobs.durable, runs.durable}
         return Health(
@@ -200,8 +200,8 @@ class SplitJobStore(JobsInRecords):
     def _fire_in_parts(self, kept: StoredJob, step: Firing, lease: float, now: int) -> tuple[str, ...] | None:
         """Fire many overdue runs of a job whose store cannot hold them all in one record.
 
-        Until the last part the job stays due: if this scheduler dies, another one makes the same runs, and finds the
-        first of them there.
+        The job stays due until the last part. So if this scheduler dies, another one makes the same runs, and finds the
+        first of them in the store.
         """
         number = len(step.runs) // 2
         part = replace(step, runs=step.runs[:number], missed=(), next_at=kept.state.at, next_nominal=kept.state.nominal)
@@ -258,7 +258,7 @@ class SplitJobStore(JobsInRecords):
     # -- finishing what others left open -----------------------------------------------------------------------
 
     def _finish(self, left_open: Iterable[StoredJob], now: int) -> None:
-        """Finish what a scheduler may have left undone: add the runs as waiting ones, then update the records."""
+        """Finish open firings that a scheduler may have abandoned: add the runs as waiting, then update the records."""
         runs: list[Run] = []
         finished: list[Run] = []
         closing: list[StoredJob] = []

@@ -1,4 +1,4 @@
-"""Where a database's connections come from: SQLAlchemy's pool, or another source such as Django."""
+"""The source of a database's connections: SQLAlchemy's pool, or another source such as Django."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class _SpareConnection:
 class PooledConnections(Connections):
     """The pool of a SQLAlchemy engine; `own` means that only this store uses it.
 
-    Of a pool of its own it keeps a few connections at hand, because going through the pool takes longer than to send a
-    statement. They are the pool's as before: whoever waits for a connection gets the next one that is given back.
+    If it owns the pool, it keeps a few connections at hand, because going through the pool takes longer than sending a
+    statement. They still belong to the pool: a thread that waits for a connection gets the next one that is given back.
     """
 
     def __init__(self, engine: Engine, *, own: bool = True) -> None:

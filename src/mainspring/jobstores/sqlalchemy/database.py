@@ -107,7 +107,7 @@ class Database(ABC):
     placeholder: str = "?"
     waker: Waker
     ends: Waker
-    """Wakes whoever waits for the end of a run."""
+    """Wakes the callers that wait for the end of a run."""
     words: dict[str, str]
     """The meaning of the words in braces, besides the names of tables."""
 

@@ -357,7 +357,7 @@ class CounterWaker(Waker):
 
 
 class EndCounterWaker(CounterWaker):
-    """Counts ends of runs while somebody waits for one; polls soon at first, then less often."""
+    """Counts ends of runs while a caller waits for one; polls soon at first, then less often."""
 
     pause = 0.01
     name = "ends"

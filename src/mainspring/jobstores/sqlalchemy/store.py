@@ -247,7 +247,7 @@ class SQLStore(RecordStore):
     def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
         return self._read(lambda tx: act_steps.find_acts(tx, about, after, limit))
 
-    # -- what was counted --------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------
 
     def tallies(
         self,
@@ -402,7 +402,7 @@ class SQLAlchemyJobStore(SQLStore):
         answers = joined.add_runs(database, connection, rows, now)
         if database.kind != "postgresql":
             joined.tell_after_commit(database, target)
-        # Refused runs are cancelled by whoever claims them: nobody else can see them before the commit.
+        # The node that claims refused runs cancels them: no other connection can see them before the commit.
         return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
 
     def __reduce__(self) -> NoReturn:

@@ -3,9 +3,9 @@
 A database has a waker for each topic of `JobStore.wait`. The step by which a cursor moves says what has changed (see
 `RUNS_STEP`). Steps add up, and a message that does not say its step counts as one.
 
-Nobody pays for the ends of runs while nobody waits for one. A process that waits says so: in SQLite by its socket
-beside the file, on a server by a mark in `meta`. The mark holds for ten seconds, and `settle` reads it in a statement
-that it needs anyway.
+Ends of runs cost nothing extra while no process waits for one. A waiting process announces itself: in SQLite by its
+socket beside the file, on a server by a mark in `meta`. The mark holds for ten seconds, and `settle` reads it in a
+statement that it needs anyway.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["AWAITED", "RUNS_WORD", "AwaitedMark", "Waker", "readable"]
 
 MARK_SECONDS: Final = 10.0
-"""A process that waits for ends is told of them for this long after it has said so."""
+"""Send ends of runs for this long after a process has marked that it waits for them."""
 RUNS_WORD: Final = "runs"
-"""Says in a notification that the change concerns runs alone."""
+"""The word in a notification that says that the change concerns only runs."""
 RENEW_SECONDS: Final = 5.0
 GOOD_MARK_SECONDS: Final = 7.5
-"""A mark of another process that holds for longer than this is not written again."""
+"""Do not renew a mark of another process that holds for longer than this."""
 MESSENGER_SECONDS: Final = 2.0
 """The thread that sends held-back messages ends after this many seconds without one."""
 AWAITED: Final = "(SELECT value FROM {meta} WHERE name = 'awaited')"
-"""Until when somebody waits for the end of a run, as far as that is known."""
+"""The time until which a process waits for ends of runs, by the mark."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
@@ -103,7 +103,7 @@ class Waker(ABC):
         with self._changed:
             self.cursor += step
             self._changed.notify_all()
-        if self._listening.locked():  # who begins to listen looks at the cursor first
+        if self._listening.locked():  # otherwise the next listener looks at the cursor first
             with contextlib.suppress(OSError):  # the pipe is full, so the listener is awake anyway
                 self._far_end.send(b".")
 
@@ -114,7 +114,7 @@ class Waker(ABC):
             left = deadline - time.monotonic()
             if self._listening.acquire(blocking=False):
                 try:
-                    if not self._closed:  # nobody would close what is opened after that
+                    if not self._closed:  # a connection opened after the close would stay open
                         self.prepare()
                     if self.cursor == cursor and not self._closed:
                         self._listen(cursor, max(0.0, left))
@@ -186,7 +186,7 @@ class Waker(ABC):
             self._far_end.close()
 
     def rest(self) -> None:
-        """Stop listening until the next wait, which then cannot know what it has missed."""
+        """Stop listening until the next wait; that wait cannot know which messages it has missed."""
         if self._listening.acquire(blocking=False):
             try:
                 self.deafen()
@@ -197,7 +197,7 @@ class Waker(ABC):
         """Begin to listen, unless that was done already."""
 
     def deafen(self) -> None:
-        """Stop listening; go on telling others."""
+        """Stop listening, but keep sending messages to other processes."""
         self.end()
 
     def end(self) -> None:  # noqa: B027

@@ -1,1 +1,1 @@
-"""What a node tells: events to listeners, lines in the log, each about a problem once."""
+"""The events and log lines of a node. A lasting problem is logged once."""

@@ -26,7 +26,7 @@ __all__ = ["CALLER_LOOP", "Awaiter", "CallNext", "is_awaitable", "resolve"]
 STEP_SECONDS: Final = 0.2
 """Wait in steps this long: a time-out cannot interrupt a thread that sleeps in C."""
 MOST_UNFINISHED_CALLS: Final = 1000
-"""At this many unfinished listeners, the thread that publishes the next event waits a moment."""
+"""Make the publishing thread wait a moment before the next event while this many listeners are unfinished."""
 HELD_UP_SECONDS: Final = 1.0
 JOIN_SECONDS: Final = 5.0
 
@@ -62,7 +62,7 @@ class Awaiter:
     def finish(self, awaitable: Awaitable[Any], call_next: CallNext | None = None) -> Any:
         """Wait until an awaitable has ended on its loop; return its value or raise its exception.
 
-        This thread makes the calls that it asks `call_next` for meanwhile.
+        Meanwhile, this thread makes the calls that the awaitable requests through `call_next`.
         """
         events: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         if call_next is not None:
@@ -82,7 +82,7 @@ class Awaiter:
         return value
 
     def spawn(self, awaitable: Awaitable[Any], event: object) -> None:
-        """Let a loop await a listener without waiting for it here: it must not hold up the publishing thread."""
+        """Let a loop await a listener, and return at once: a listener must not hold up the publishing thread."""
         import asyncio
 
         running = asyncio._get_running_loop()
@@ -126,7 +126,7 @@ class Awaiter:
             loop = find()
             if loop is None or not loop.is_running():
                 continue
-            if loop is here:  # which stands still while this thread waits
+            if loop is here:  # this loop stands still while its thread waits
                 break
             try:
                 return asyncio.run_coroutine_threadsafe(outcome, loop)
@@ -154,8 +154,8 @@ def _serve(events: queue.SimpleQueue[_Request | None]) -> BaseException | None:
 class CallNext:
     """The `call_next` of middleware around a plain function.
 
-    In the run's own thread it calls the function. On an event loop it returns an awaitable, and the run's thread makes
-    the call: so a plain function never blocks the loop, and its time-out finds it in its own thread.
+    In the run's thread, it calls the function. On an event loop, it returns an awaitable, and the run's thread makes
+    the call. So a plain function never blocks the loop, and a time-out can interrupt it in the run's thread.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -197,7 +197,7 @@ class _Request:
         error: Exception | None = None
         try:
             value = self._call()
-        except StopIteration as stop:  # no future takes one
+        except StopIteration as stop:  # a future cannot hold a StopIteration
             error = RuntimeError(f"the task raised {stop!r}")
             error.__cause__ = stop
         except Exception as raised:
@@ -233,7 +233,7 @@ async def _outcome(awaitable: Awaitable[Any]) -> Outcome:
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, Outcome]) -> Future[Outcome]:
-    """Run a coroutine to its end on a loop and in a thread of its own."""
+    """Run a coroutine to its end in a new thread, on a new loop."""
     import asyncio
 
     future: Future[Outcome] = Future()

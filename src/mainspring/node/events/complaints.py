@@ -1,4 +1,4 @@
-"""Log a lasting problem once, and again only if it was over in between."""
+"""Log a lasting problem once, and again only if it ended in between."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 __all__ = ["Complaints"]
 
 MOST_OPEN_COMPLAINTS: Final = 10_000
-"""Do not log further problems: forgetting open ones for them would log those again and again."""
+"""Ignore new problems beyond this many: making room for them would log the forgotten ones again and again."""
 
 
 class Complaints:
-    """The open problems of one kind, by what they concern."""
+    """The open problems of one kind, by subject."""
 
     def __init__(self) -> None:
         self.open: dict[str, str] = {}
         """The open problems, with their texts."""
 
     def begin(self, subject: str, text: str = "") -> bool:
-        """Note a problem; return True if it is new and so has to be logged."""
+        """Note a problem; return True if it or its text is new, so the caller has to log it."""
         known = self.open.get(subject)
         if known == text or (known is None and len(self.open) >= MOST_OPEN_COMPLAINTS):
             return False
@@ -26,7 +26,7 @@ class Complaints:
         return True
 
     def end(self, subject: str) -> None:
-        """Note that a subject has no problem any more."""
+        """Note that the problem of a subject is over."""
         if self.open:
             self.open.pop(subject, None)
 

@@ -21,7 +21,7 @@ Listener = Callable[[Any], object]
 
 
 class Listeners:
-    """Callbacks and their masks. A callback that raises is logged and harms nobody; a coroutine function is awaited."""
+    """Callbacks and their masks. An error of a callback is only logged; a coroutine function is awaited."""
 
     def __init__(self, awaiter: Awaiter | None = None) -> None:
         self._awaiter = awaiter or Awaiter()
@@ -46,7 +46,7 @@ class Listeners:
         self._set(tuple((known, mask) for known, mask in self._callbacks if known != callback))
 
     def _set(self, callbacks: tuple[tuple[Listener, int], ...]) -> None:
-        # Replaced as a whole, so that an event on another thread sees the old ones or the new ones.
+        # Replace the tuple as a whole, so that an event on another thread sees either the old or the new callbacks.
         self._callbacks = callbacks
         self.mask = 0
         for _, mask in callbacks:

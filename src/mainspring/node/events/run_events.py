@@ -1,7 +1,7 @@
-"""Every event about a run is made here: submitted, started, ended, retried, lost, set aside.
+"""Make every event about a run: submitted, started, ended, retried, lost, set aside.
 
-The code that changes a run calls this after the store has accepted the change; `run_log` writes the log lines.
-Without a listener or a reader that costs one look at a mask.
+The code that changes a run calls this module after the store has accepted the change. `run_log` writes the log lines.
+Without a listener and a log, a call costs one look at a mask.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class RunEvents:
         self._sums: dict[str, MetricSums] = {}
 
     def share(self, others: RunEvents) -> None:
-        """Publish to the listeners of others instead, from now on."""
+        """Publish to the listeners and the log of another `RunEvents` from now on."""
         self.listeners, self._deliver, self._zone = others.listeners, others._deliver, others._zone
         self.log = others.log
 
     def sums(self, alias: str) -> MetricSums:
-        """Return what this process has counted about the runs of a store."""
+        """Return the counters of this process about the runs of a store."""
         known = self._sums.get(alias)
         return self._sums.setdefault(alias, MetricSums()) if known is None else known
 
     def publish(self, event: SchedulerEvent) -> None:
-        """Tell the listeners."""
+        """Deliver an event to the listeners that want it."""
         if self.listeners.mask & event.code:
             self._deliver(event)
 
@@ -110,7 +110,7 @@ class RunEvents:
         self.submitted(outcome.then, alias)
 
     def ended(self, run: Run, alias: str, report: Report | None = None) -> None:
-        """Say that a run is over."""
+        """Publish and log that a run has ended."""
         self.log.ended(run, report)
         self._publish_end(run, alias, report)
 
@@ -137,7 +137,7 @@ class RunEvents:
         self._deliver(_about(run, event))
 
     def recovered(self, outcome: Outcome, alias: str) -> None:
-        """Publish and log that a run was lost with its node, and its outcome."""
+        """Publish and log that a run was lost with its node; then publish its outcome."""
         self.log.recovered(outcome.run)
         self.tell(EVENT_RUN_LOST, outcome.run, alias, "its node is gone")
         if outcome.run.status is Status.PENDING:

@@ -1,7 +1,7 @@
-"""The log lines about runs, all written here: how each ended, what is retried, what was missed and why.
+"""Write all log lines about runs: how each ended, which are retried, which were missed and why.
 
-`RunEvents` calls this where it makes the events, so a run is logged once, where it is executed. A line of INFO that
-nobody wants costs one look at a level per batch: see `RunLog.wanted`.
+`RunEvents` calls this module where it makes the events, so each run is logged once, on the node that executes it. An
+INFO line that is not wanted costs one check of the log level per batch: see `RunLog.wanted`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mainspring.executors.execution import is_reported
 __all__ = ["RunLog"]
 
 MESSAGE_CHARS_LOGGED: Final = 300
-"""Characters of an error's message or a reason in a log line; `mainspring runs show` has the rest."""
+"""Cut an error's message or a reason to this length in a log line; `mainspring runs show` prints the rest."""
 
 _REASONS: Final = {
     LATE: "it could not start within its grace time",
@@ -36,7 +36,7 @@ _REASONS: Final = {
 
 log = logging.getLogger("mainspring.runs")
 reported_log = logging.getLogger("mainspring.runs.reported")
-"""For failures that error reporters have: one that also reads the log passes over this logger."""
+"""The logger for failures that an error reporter already has; a reporter that also reads the log skips this logger."""
 
 
 class RunLog:
@@ -45,17 +45,17 @@ class RunLog:
     def __init__(self, local: Callable[[int], datetime]) -> None:
         self._local = local
         self.each_run = True
-        """Whether runs that end well are logged, too; retries, failures and misses always are."""
+        """Whether to log runs that end well, too; retries, failures and misses are always logged."""
         self.find: Callable[[str], Callable[..., Any] | None] = lambda task: None
         """Finds the function of a task, whose parameters say which arguments are secret."""
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody reads of runs that end well."""
+        """Whether runs that end well are logged at the current log level."""
         return self.each_run and log.isEnabledFor(logging.INFO)
 
     def settled(self, outcome: Outcome, report: Report | None) -> None:
-        """Log what became of a run."""
+        """Log the outcome of a run: its end, a retry, or an interruption."""
         run = outcome.run
         if run.status is not Status.PENDING:
             self.ended(run, report)
@@ -67,7 +67,7 @@ class RunLog:
             self._write(logging.WARNING, run, "was interrupted and waits to be executed again")
 
     def ended(self, run: Run, report: Report | None = None) -> None:
-        """Log that a run is over."""
+        """Log that a run has ended."""
         status = run.status
         if status is Status.SUCCEEDED or status is Status.CANCELLED:
             if self.wanted:
@@ -81,7 +81,7 @@ class RunLog:
             self._write(logging.ERROR, run, f"is set aside as broken: {_line(run.reason or _last_error(run))}")
 
     def recovered(self, run: Run) -> None:
-        """Log that a run was lost with its node, and what became of it."""
+        """Log that a run was lost with its node, and its status now."""
         then = "and waits to be executed again" if run.status is Status.PENDING else f"and is {run.status}"
         self._write(logging.WARNING, run, f"was lost with its node {then}")
 
@@ -114,7 +114,7 @@ class RunLog:
         reason = _REASONS.get(run.reason or "") or _line(run.reason or "")
         if run.job_id is None:
             return self._write(logging.WARNING, run, f"missed its time: {reason}")
-        # A job that fires each second into a queue that nobody serves would fill the log: warn at fire 1, 2, 4, 8, ...
+        # A job that fires every second into an unserved queue would fill the log: warn at fire 1, 2, 4, 8, ...
         is_known = run.reason == MAX_INSTANCES and run.count & (run.count - 1)
         level = logging.DEBUG if is_known else logging.WARNING
         if not log.isEnabledFor(level):
@@ -135,7 +135,7 @@ class RunLog:
 
 
 def _facts(run: Run, took: int | None) -> dict[str, Any]:
-    """Return what a log record says about its run, for filters and for JSON."""
+    """Return the attributes of a log record about its run, for filters and for JSON."""
     return {
         "run_id": run.id,
         "task": run.call.task_name,
@@ -170,7 +170,7 @@ def _last_error(run: Run) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line, cut, without characters that a terminal obeys."""
+    """Return a text as one line, cut, without control characters."""
     text = " ".join(text.split())
     text = text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= MESSAGE_CHARS_LOGGED else f"{text[: MESSAGE_CHARS_LOGGED - 1]}…"

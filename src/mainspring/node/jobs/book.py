@@ -1,6 +1,6 @@
-"""The job book: every verb about jobs, over one store or several. `JobLookup` has those that only look.
+"""The job book: every verb about jobs, over one store or several. `JobLookup` has the verbs that only read.
 
-An app and a scheduler each keep one. `app.jobs` is the book of an app; a scheduler gives its verbs APScheduler's names.
+Each app and each scheduler has one. `app.jobs` is the book of an app. A scheduler gives its verbs APScheduler's names.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from mainspring.util import convert_to_datetime, undefined
 __all__ = ["JobBook", "PastFires"]
 
 RUN_NOW_TRIES: Final = 1000
-"""Give up running a job now after others have changed it this many times meanwhile."""
+"""Give up `run_now` after other processes have changed the job this many times meanwhile."""
 MOST_BACKFILLED: Final = 1000
-"""One backfill runs at most this many fires: one write stores all their runs, each after the one before."""
+"""Run at most this many fires in one backfill: one write stores all their runs, each after the one before."""
 JOB_OPTIONS: Final = POLICY_FIELDS | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
     *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
-"""Names that people try for an option that neither a job nor its trigger has."""
+"""Names that people try although neither a job nor its trigger has such an option."""
 
 
 class PastFires(NamedTuple):
-    """The past fires that are run, those that have a run already, and the first run that was made."""
+    """The past fires to run, the fires that have a run already, and the first run that was made."""
 
     fires: list[datetime]
     known: list[datetime]
@@ -55,8 +55,8 @@ class PastFires(NamedTuple):
 class JobBook(JobLookup):
     """The jobs of an app or a scheduler. A verb about a job takes the job or its id.
 
-    `wake` lets the scheduler see in time that a job is due. `describe` checks a function, its arguments, a job's name
-    and policy; it gives the call, the policy, and the attributes that a job has unless the caller sets them.
+    `wake` wakes the scheduler in time for a due job. `describe` checks a function, its arguments, a job's name and
+    policy. It returns the call, the policy, and the job's default attributes.
     """
 
     log = logging.getLogger("mainspring.scheduler")
@@ -65,7 +65,7 @@ class JobBook(JobLookup):
     )
     """The plain attributes of a job that the caller may set."""
     options: frozenset[str] = JOB_OPTIONS
-    """The options to suggest for a misspelt one."""
+    """The options to suggest when the caller misspells one."""
     reads_crontab = True
     """Whether a trigger may be given as a crontab expression."""
 
@@ -90,7 +90,7 @@ class JobBook(JobLookup):
         return job
 
     def current_run_time(self, job: Job) -> int | None:
-        """Return the next run time to show for a job that somebody holds."""
+        """Return the next run time to show for a `Job` object that a caller holds."""
         return job.at
 
     # -- adding ------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ class JobBook(JobLookup):
         jobstore: str = "default",
         made_at: int | None = None,
     ) -> Job:
-        """Make a job, all of it checked; an interval starts at `made_at`, by default now.
+        """Make a job and check all of it; an interval starts at `made_at`, by default now.
 
-        `options` are those of the call, the job, its policy and its trigger.
+        `options` holds the options of the call, the job, its policy and its trigger.
         """
         args, kwargs, name = options.pop("args", None), options.pop("kwargs", None), options.pop("name", None)
         next_run_time, shard = options.pop("next_run_time", undefined), options.pop("shard", None)
@@ -145,7 +145,7 @@ class JobBook(JobLookup):
         """Store a job, or keep it until the scheduler starts."""
         stores = self._stores()
         if stores is None:
-            with self.lock:  # the start stores the pending jobs under it
+            with self.lock:  # the start holds this lock while it stores the pending jobs
                 stores = self._stores()
                 if stores is None:
                     job._book = self
@@ -181,9 +181,10 @@ class JobBook(JobLookup):
         self._wake(alias, job.at)
 
     def _replace(self, store: JobStore, alias: str, job: Job, computed: bool) -> Run | None:
-        """Store a job in place of the one that has its id, if there is one; return the record of fires that this skips.
+        """Store a job in place of the job with the same id, if there is one; return the record of the skipped fires.
 
-        With `computed` nobody gave the job its next run time. Then it keeps an overdue fire of the same trigger.
+        `computed` says that the caller did not set the next run time. Then the job keeps an overdue fire of the same
+        trigger.
         """
         while True:
             known, now = store.lookup_job(job.id), self._now(alias)
@@ -216,7 +217,7 @@ class JobBook(JobLookup):
             self.log.info('%s job "%s" (%s)%s: %s; %s', what, job.name, job.id, where, words, next_at)
 
     def _announce(self, code: int, job_id: str, alias: str, missed: Run | None = None) -> None:
-        """Tell the listeners what was done to a job, and which overdue fires that has skipped."""
+        """Publish a change of a job, and the overdue fires that the change has skipped."""
         if missed is not None:
             self._events.ended(missed, alias)
         if self._events.listeners.mask & code:
@@ -227,7 +228,7 @@ class JobBook(JobLookup):
     def _change(
         self, job: str | Job, jobstore: str | None, change: Callable[[Job, str], Job], verb: str = "", **details: Any
     ) -> Job:
-        """Read, change and write a job, again if somebody else wrote it meanwhile; `verb` is what a person did."""
+        """Read, change and write a job; start over if another process wrote it meanwhile. The audit records `verb`."""
         job_id = self._id_of(job)
         while True:
             found, alias, store = self._find(job_id, jobstore)
@@ -251,12 +252,12 @@ class JobBook(JobLookup):
             return changed
 
     def _record(self, verb: str, job_id: str, **details: Any) -> None:
-        """Write down what somebody did to a job, where that is kept."""
+        """Record a person's act on a job in the audit; a book without an audit does nothing."""
 
     def _write(self, store: JobStore, job: Job, changed: Job, now: int) -> Run | None:
-        """Replace the job that was read by `changed`. Record overdue fires that this skips as missed, in the same step.
+        """Write `changed` in place of `job`, as it was read. In the same step, record skipped overdue fires as missed.
 
-        Return that record, if there is one. Raise VersionConflict if somebody else changed the job meanwhile.
+        Return that record, if there is one. Raise VersionConflict if another process changed the job meanwhile.
         """
         step = passed_over(job, changed, now)
         if step is None:
@@ -298,7 +299,7 @@ class JobBook(JobLookup):
         return self._change(job, jobstore, lambda job, _: job.evolve(next_run_time=None), "pause_job")
 
     def resume(self, job: str | Job, jobstore: str | None = None) -> Job | None:
-        """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
+        """Let a job come due again from now on; remove it and return None if it has no fire time left."""
         changed = self._change(job, jobstore, lambda job, alias: self._time(job.copy(), alias), "resume_job")
         if changed.at is None:
             self.remove(changed, jobstore)
@@ -306,7 +307,7 @@ class JobBook(JobLookup):
         return changed
 
     def skip_next(self, job: str | Job, jobstore: str | None = None) -> Job:
-        """Leave out a job's next fire."""
+        """Skip a job's next fire."""
 
         def change(job: Job, alias: str) -> Job:
             if job.pending and not job.timed:
@@ -323,13 +324,13 @@ class JobBook(JobLookup):
         return self._change(job, jobstore, change, "skip_next")
 
     def fire_now(self, job: str | Job, jobstore: str | None = None, *, lease: float) -> Run:
-        """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        """Make a run of a job now, outside its schedule; raise MaxInstancesReachedError above `max_instances`."""
         run = self._fire_besides(job, jobstore, lease)
         self._record("run_now", self._id_of(job), run=run.id)
         return run
 
     def _fire_besides(self, job: str | Job, jobstore: str | None, lease: float, fires: Sequence[int] = ()) -> Run:
-        """Make a run of a job for the first of some fires, else for now; the others follow one after another."""
+        """Make a run for the first of these fires, or for now if there are none; the others run one after another."""
         job_id = self._id_of(job)
         for _ in range(RUN_NOW_TRIES):
             read, alias, store = self._find(job_id, jobstore)
@@ -342,7 +343,7 @@ class JobBook(JobLookup):
             place = Place(read.queue, executor=self._executor_for(read)) if queued else Place(f".{read.executor}")
             runs = make_runs(read, read.incarnation, place, fires or (now,), now)
             step = Firing(read.id, read.version, read.at, read.nominal, runs, besides=True)
-            # Whatever fired the job since it was read has made a new version, and is counted next time.
+            # A fire by another process since this read has made a new version of the job; the next try counts its run.
             if store.fire([step], lease) != [None]:
                 self._events.sums(alias).added(runs, now)
                 self._events.fired(runs, alias)
@@ -350,7 +351,7 @@ class JobBook(JobLookup):
         raise VersionConflict(job_id)
 
     def _executor_for(self, job: Job) -> str | None:
-        """Return the executor that the runs of a job in a queue need, if that is known here."""
+        """Return the executor for the runs of a job whose runs go to a queue; None if this process does not know it."""
         return None
 
     def run_past(
@@ -384,7 +385,7 @@ class JobBook(JobLookup):
         return PastFires([from_us(at, zone) for at in wanted], [from_us(at, zone) for at in sorted(known)], first)
 
     def remove(self, job: str | Job, jobstore: str | None = None) -> None:
-        """Remove a job; runs that it has already made go on."""
+        """Remove a job; its existing runs go on."""
         job_id = self._id_of(job)
         _, alias, store = self._find(job_id, jobstore)
         if store is None:

@@ -1,4 +1,4 @@
-"""Looking at the jobs of an app or a scheduler: list, find, preview. The job book adds the verbs that change them."""
+"""List, find and preview the jobs of an app or a scheduler. The job book adds the verbs that change them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _Moments = list[datetime]
 _Fires = list[Fire]
 
 SUGGEST_FROM: Final = 1000
-"""Read the ids of at most this many jobs to suggest one that was meant."""
+"""Read the ids of at most this many jobs to suggest the one that the caller meant."""
 
 
 class PendingJob(NamedTuple):
-    """A job that waits for its scheduler to start: for which store, and whether it may replace another."""
+    """A job that waits for its scheduler to start, the alias of its store, and whether it may replace another job."""
 
     job: Job
     alias: str
@@ -33,9 +33,10 @@ class PendingJob(NamedTuple):
 
 
 class JobLookup(ABC):
-    """The jobs of an app or a scheduler, to be looked at.
+    """The verbs that only read the jobs of an app or a scheduler.
 
-    `stores` gives the stores by alias, or None while new jobs have to wait for a start. `now` is a store's time.
+    `stores` returns the stores by alias, or None while new jobs have to wait for the start. `now` returns the time of
+    the store with an alias.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class JobLookup(ABC):
         return [item.job for item in list(self.pending) if jobstore in (None, item.alias)]
 
     def get(self, job: str | Job, jobstore: str | None = None) -> Job:
-        """Return a job; raise JobLookupError with near matches."""
+        """Return a job; raise JobLookupError, which suggests similar ids."""
         return self._find(self._id_of(job), jobstore)[0]
 
     @overload
@@ -82,7 +83,7 @@ class JobLookup(ABC):
     def preview(
         self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: bool = False
     ) -> _Moments | _Fires:
-        """Return a job's next `n` fire times, before jitter; with `notes` also what the clock does to each."""
+        """Return a job's next `n` fire times, before jitter; with `notes`, also the effect of clock changes on each."""
         found, alias, _ = self._find(self._id_of(job), jobstore)
         fires = preview(found, self._now(alias), n, self.timezone)
         return fires if notes else [fire.at for fire in fires]
@@ -90,7 +91,7 @@ class JobLookup(ABC):
     def fires(
         self, since: datetime | None = None, until: datetime | timedelta = timedelta(days=1), limit: int = 100
     ) -> _Fires:
-        """Return the fires of all jobs from `since`, by default now, until a time or for so long, in their order."""
+        """Return the fires of all jobs in order, from `since` (by default now) until a time or for a timedelta."""
         start, end = self._span(since, until)
         return fires_between(self.list(), start, end, limit, self.timezone)
 
@@ -105,7 +106,7 @@ class JobLookup(ABC):
         return to_us(found)
 
     def _find(self, job_id: str, jobstore: str | None) -> tuple[Job, str, JobStore | None]:
-        """Return a job, the alias of its store, and the store; None for a job that is pending."""
+        """Return a job, the alias of its store, and the store; the store is None for a pending job."""
         for item in list(self.pending):
             if item.job.id == job_id and jobstore in (None, item.alias):
                 return item.job, item.alias, None
@@ -129,7 +130,7 @@ class JobLookup(ABC):
 
     @abstractmethod
     def _bound(self, job: Job, alias: str) -> Job:
-        """Return a job whose own verbs act on this book."""
+        """Return the job with its methods (`pause()`, `remove()`, ...) bound to this book."""
 
     def _known(self, alias: str, stores: Mapping[str, JobStore]) -> JobStore:
         store = stores.get(alias)

@@ -1,1 +1,1 @@
-"""What a node watches for the whole fleet: queues that nobody serves, and schedules whose health changes."""
+"""The watches of a node: changes of its store, orders, unserved queues, the health of jobs, and alerts about it."""

@@ -1,4 +1,4 @@
-"""Alerts about the health of jobs: kept as runs, sent by a thread of their own, on any node that has the targets."""
+"""Alerts about the health of jobs. Each alert is a run, and any node with its target sends it, on a separate thread."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["AlertBook", "AlertSender", "AlertWatch"]
 
 LAST_ALERTS_READ: Final = 1000
-"""The newest alerts that a look reads to learn what people know already."""
+"""Read this many of the newest alerts to learn which states people already know."""
 SEND_LEASE_SECONDS: Final = 120.0
-"""Longer than one try takes: nobody renews it."""
+"""Claim an alert for this long: nobody renews the lease, so it must outlast one try."""
 LOOK_SECONDS: Final = 15.0
 """Look this often for alerts that other nodes have left."""
 
@@ -95,7 +95,7 @@ def _states(on: str | Iterable[str]) -> tuple[JobState, ...]:
 
 
 def _waits_for(func: Callable[[Alert], Any]) -> Callable[[Alert], Any]:
-    """Return a function that calls another, and waits for its result if that is a coroutine function."""
+    """Return a function that calls `func`, and waits for its result if `func` is a coroutine function."""
     if not inspect.iscoroutinefunction(func):
         return func
 
@@ -108,7 +108,7 @@ def _waits_for(func: Callable[[Alert], Any]) -> Callable[[Alert], Any]:
 
 
 class AlertWatch:
-    """Makes an alert of each change of a job's health that people do not know of yet."""
+    """Makes an alert for each change of a job's health that people do not know yet."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -116,7 +116,7 @@ class AlertWatch:
         """The newest alerts by target and job, as far as this node knows."""
 
     def tell(self, judged: Iterable[tuple[Job, JobHealth]], now: int) -> None:
-        """Store an alert for each target and each job whose state is not the one that was told last."""
+        """Store an alert for each target and each job whose state differs from that of the last alert."""
         link, targets = self._link, self._link.node.alerts.values()
         self._read()
         for job, health in judged:
@@ -130,7 +130,7 @@ class AlertWatch:
                     link.wake_alerts()
 
     def _read(self) -> None:
-        """Read which alerts there are: other nodes have made most of them."""
+        """Read the newest alerts: other nodes have made most of them."""
         newest: dict[tuple[str, str], LastAlert] = {}
         for run in self._link.store.find_runs(RunQuery(group=ALERTS_GROUP), limit=LAST_ALERTS_READ):
             try:
@@ -151,7 +151,7 @@ class AlertSender:
     def __call__(self) -> float:
         """Send an alert if one is due."""
         link, node = self._link, self._link.node
-        for _ in self._settler.settle(link.now()):  # of a try whose outcome the store could not take
+        for _ in self._settler.settle(link.now()):  # an earlier outcome that the store could not take
             pass
         if node.paused or node.draining:
             return LOOK_SECONDS
@@ -169,12 +169,12 @@ class AlertSender:
         try:
             name, _, alert = alert_of(run)
             target = node.alerts.get(name)
-            if target is None:  # left to a node that has it
+            if target is None:  # leave the alert to a node that has the target
                 report = Report(run, Result.ABSENT)
             else:
                 value = target.call(alert)
                 report = Report(run, Result.RETURNED, value, started_at=started, finished_at=node.elapsed())
-        except BaseException as error:  # a function of the user's may even exit
+        except BaseException as error:  # a user's function may even raise SystemExit
             if not is_own(error):
                 raise
             log.warning("alert %s could not be sent: %s", run.name, error)

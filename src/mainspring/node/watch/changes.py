@@ -1,4 +1,4 @@
-"""Watch a store for changes: let its loops look as soon as it tells of one."""
+"""Watch a store for changes, and make its loops look as soon as it reports one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StoreListener"]
 
 
 class StoreListener:
-    """The thread that sleeps in a store; it claims and fires by itself what a change is about: see decision 075."""
+    """The thread that waits in a store for changes. It claims runs and fires jobs itself: see decision 075."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -27,7 +27,7 @@ class StoreListener:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread, which the store has released by now; leave it behind if it hangs in a dead store."""
+        """Wait for the thread after the store has released it; leave it behind if it hangs in a dead store."""
         if self._thread is not threading.current_thread():
             self._thread.join(1.0)
 
@@ -42,15 +42,15 @@ class StoreListener:
         while not link.is_leaving():
             try:
                 heard = link.store.wait(cursor, LONGEST_SLEEP_SECONDS)
-            except Exception:  # the loops report the outage
+            except Exception:  # the loops report an outage
                 deaf = True
-                if link.is_leaving():  # nothing failed: the store was closed
+                if link.is_leaving():  # this is no outage: the store was closed
                     return
                 pause.wait(0.75 + 0.5 * link.node.clock.random())
                 continue
             if heard != cursor or deaf:  # after an outage the loops need not wait for their next try
                 self.follow(None if deaf else cursor, heard)
-                leave_if_forked(home)  # a trigger of the user's may have forked
+                leave_if_forked(home)  # a user's trigger may have forked
                 cursor, deaf = heard, False
 
     def follow(self, before: int | None, heard: int) -> None:

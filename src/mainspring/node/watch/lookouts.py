@@ -1,4 +1,4 @@
-"""What the janitor looks out for: queues that nobody serves, and schedules whose health changes."""
+"""The lookouts of the janitor: queues that nobody serves, and jobs whose health changes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["JobHealthWatch", "UnservedQueues"]
 
 FIRST_LOOK_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 30.0
-"""Seconds between two looks."""
+"""Look for unserved queues this often."""
 GRACE_SECONDS: Final = 10.0
-"""Seconds for which a run may wait unserved, as while its workers are restarted, before that is worth a word."""
+"""Warn only after a run has waited unserved for this long: its workers may just be restarting."""
 
 log = logging.getLogger("mainspring.janitor")
 
 
 class UnservedQueues:
-    """Warns of queues that nobody serves. Of all living nodes only the first looks, so the fleet says it once."""
+    """Warns of queues that nobody serves. Only the first of all living nodes looks, so the fleet warns once."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -37,16 +37,16 @@ class UnservedQueues:
         self._known = Complaints()
 
     def look_if_due(self) -> None:
-        """Look at all queues now and then."""
+        """Look at all queues if the last look is long enough ago."""
         clock = self._link.node.clock
         if clock.monotonic() >= self._looks_at:
             self._looks_at = clock.monotonic() + LOOK_SECONDS * (0.75 + 0.5 * clock.random())
             self.look()
 
     def look(self) -> None:
-        """Warn of each queue with runs that wait and that no living node serves."""
+        """Warn of each queue that has waiting runs and that no living node serves."""
         link, now = self._link, self._link.now()
-        # A node that has not been heard of for some seconds may stand still; after a lease it is given up.
+        # A node without a heartbeat for some seconds may only stand still; after a whole lease it counts as dead.
         heard_since = now - int(link.node.lease * SECOND)
         living = [node for node in link.store.nodes() if node.state != "draining" and node.beat_at >= heard_since]
         if any(node.id < link.node.id for node in living):
@@ -65,15 +65,15 @@ class UnservedQueues:
 
 
 HEALTH_SECONDS: Final = 60.0
-"""Seconds between two looks at the health of jobs."""
+"""Look at the health of jobs this often."""
 MOST_JUDGED: Final = 500
-"""Jobs that one look judges; the next one goes on behind them."""
+"""Judge at most this many jobs in one look; the next look goes on after them."""
 
 
 class JobHealthWatch:
-    """Tells of changes of the health of jobs: listeners in this process by `EVENT_JOB_HEALTH`, people by alerts.
+    """Announces changes of the health of jobs: to listeners in this process as `EVENT_JOB_HEALTH`, to people as alerts.
 
-    Without a listener and a target of alerts it reads nothing.
+    Without such a listener or a target of alerts, it reads nothing.
     """
 
     def __init__(self, link: StoreLink) -> None:
@@ -85,7 +85,7 @@ class JobHealthWatch:
         """The id of the job that was judged last."""
 
     def look_if_due(self) -> None:
-        """Judge some jobs now and then, if somebody wants to know."""
+        """Judge a page of jobs if it is time and there is a listener or a target of alerts."""
         link, clock = self._link, self._link.node.clock
         wanted = link.node.alerts or link.node.events.listeners.mask & EVENT_JOB_HEALTH
         if wanted and clock.monotonic() >= self._looks_at:
@@ -93,7 +93,7 @@ class JobHealthWatch:
             self.look()
 
     def look(self) -> None:
-        """Judge a page of jobs, and tell of those whose health is not what it was."""
+        """Judge a page of jobs, and announce those whose health has changed."""
         link, now = self._link, self._link.now()
         jobs = sorted(link.store.examine_jobs()[0], key=lambda job: job.id)
         self._known = {job.id: self._known[job.id] for job in jobs if job.id in self._known}

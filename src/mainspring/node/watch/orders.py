@@ -1,4 +1,4 @@
-"""Orders of people to this node: be quiet, go on, stop. They are acts in the store."""
+"""Orders of people to this node: be quiet, go on, stop. The store keeps orders as acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["ORDERS_LOOKED_AT", "OrderWatch"]
 
 ORDERS_LOOKED_AT: Final = 10
-"""Read this many of the newest acts about the node, so that an order is not hidden by those that came after it."""
+"""Read this many of the newest acts about the node, so that later acts do not hide an order."""
 
 log = logging.getLogger("mainspring.node")
 
@@ -25,13 +25,13 @@ class OrderWatch:
     def __init__(self, link: StoreLink) -> None:
         self._link = link
         self._followed = ""
-        """The id of the newest order that was followed."""
+        """The id of the newest order that this node has followed."""
 
     def __call__(self) -> None:
-        """Follow the orders that are new."""
+        """Follow the new orders, the oldest first."""
         link, node = self._link, self._link.node
         name = node.order_name
-        # A sentinel is known by its process number, which another one may have had before.
+        # Orders name a sentinel by its process id, which an earlier sentinel may have had. Ignore orders to that one.
         since = link.now() - int((node.clock.monotonic() - node.ordered_since) * SECOND)
         found = link.store.acts(about=about("node", name), limit=ORDERS_LOOKED_AT)
         for act in reversed(found):

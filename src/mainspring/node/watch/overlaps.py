@@ -1,8 +1,7 @@
 """Fires that wait until earlier runs of their jobs have ended, and the runs that such a fire cancels.
 
-A fire that waits is not written anywhere: its job stays due, and a scheduler looks at it again when the store shows it
-next, or at once if a run of it ends on this node. So whatever process dies in between, the fire is neither lost nor
-made twice.
+A waiting fire is not written anywhere: its job stays due. A scheduler looks at the job again when the store next shows
+it, or at once if one of its runs ends on this node. So no dying process can lose the fire or make it twice.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ if TYPE_CHECKING:
 __all__ = ["WaitingFires"]
 
 MOST_CANCELLED: Final = 1000
-"""Runs of a job that one look considers."""
+"""Consider at most this many unfinished runs of a job in one look."""
 
 log = logging.getLogger("mainspring.scheduler")
 
 
 class WaitingFires:
-    """The jobs that this node has read as due and whose fires wait."""
+    """The due jobs that this node has read and whose fires wait."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
         self._waiting: dict[str, DueJob] = {}
         self._ended: deque[str] = deque()
-        """The jobs of which a run has ended meanwhile; other threads append to it."""
+        """The ids of waiting jobs that had a run end meanwhile; other threads append to it."""
 
     def add(self, due: DueJob) -> None:
         """Remember a job whose fire waits."""
         self._waiting[due.job.id] = due
 
     def note_ended(self, reports: Iterable[Report]) -> None:
-        """Look again soon at the jobs for whose runs a fire waits here; any thread may tell."""
+        """Look again soon at jobs whose fires wait here for one of these runs; any thread may call this."""
         if not self._waiting:
             return
         ids = {report.run.job_id for report in reports}
@@ -56,14 +55,14 @@ class WaitingFires:
             self._link.work.wake(self._link.scheduler)
 
     def add_ended(self, page: list[DueJob]) -> list[DueJob]:
-        """Return the due jobs, and those of which a run has ended since their fires wait, counted anew.
+        """Return the page, plus the waiting jobs that had a run end, with their unfinished runs counted again.
 
-        The version that was read goes with each, so the store refuses the step if somebody else was first.
+        Each job keeps the version that was read, so the store refuses the step if another process was first.
         """
         if not self._waiting:
             self._ended.clear()
             return page
-        for due_again in page:  # that has been counted just now
+        for due_again in page:  # the store has just counted its runs
             self._waiting.pop(due_again.job.id, None)
         found = []
         while self._ended:
@@ -80,14 +79,14 @@ class WaitingFires:
             due.unfinished = number
 
     def cancel_others(self, due: DueJob, now: int) -> None:
-        """Cancel the runs that keep a fire of the job waiting: those that wait end at once, the others are stopped."""
+        """Cancel the runs that keep a fire of the job waiting: end waiting runs at once, and stop running ones."""
         link = self._link
         query = RunQuery(status=UNFINISHED, job_id=due.job.id)
         runs = superseded(due, link.store.find_runs(query, limit=MOST_CANCELLED))
         self._cancel_waiting([run for run in runs if run.status in WAITING], now)
         running = [run for run in runs if run.status is Status.RUNNING]
         if running:
-            # The act comes first: whoever stops the run reads there why.
+            # Store the act first: the node that stops the run reads the reason there.
             link.store.acts([self._act(run, now) for run in running])
             for run, marked in zip(running, link.store.cancel([run.id for run in running]), strict=True):
                 if marked:

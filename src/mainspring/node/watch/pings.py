@@ -1,6 +1,6 @@
 """Heartbeat pings: call a URL after each success of a job, as monitors such as healthchecks.io expect it.
 
-A ping is not tried for long and not stored: one that is lost makes the monitor ring, never the other way round.
+A ping is tried only a few times and never stored. A lost ping can only cause a false alarm; it cannot hide a failure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Pinger"]
 
 TRIES: Final = 3
 MOST_WAITING: Final = 1000
-"""Pings that wait for their turn; more are dropped."""
+"""Let at most this many pings wait for their turn; drop further ones."""
 
 log = logging.getLogger("mainspring.alerts")
 
 
 class Pinger:
-    """Calls URLs after successes that are settled in this process, on a thread of its own."""
+    """Calls URLs, on a separate thread, after successes that this process settles."""
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
@@ -66,7 +66,7 @@ class Pinger:
                 try:
                     ping_url(url)
                     break
-                except Exception as error:  # the path of the URL is often its password
+                except Exception as error:  # do not log the URL's path: it often serves as the password
                     if number == TRIES - 1:
                         log.warning("could not ping %s: %s", check_url(url)[1], error)
                     else:

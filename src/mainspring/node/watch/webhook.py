@@ -24,16 +24,16 @@ SIGNATURE_HEADER: Final = "X-Mainspring-Signature"
 ANSWER_BYTES: Final = 2000
 TIMEOUT_SECONDS: Final = 10.0
 TOLERANCE_SECONDS: Final = 300.0
-"""How old a signature may be for `verify`."""
+"""Accept signatures up to this old in `verify`."""
 
 
 @cache
 def _opener() -> OpenerDirector:
-    """Return what opens URLs; importing it takes 40 ms, and most programs send nothing."""
+    """Return the object that opens URLs. Import it late: that takes 40 ms, and most programs send nothing."""
     from urllib.request import HTTPRedirectHandler, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """Takes a redirect for a failure: the body would not go with it."""
+        """Treats a redirect as a failure, because a redirected request loses its body."""
 
         def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
             return None
@@ -42,10 +42,10 @@ def _opener() -> OpenerDirector:
 
 
 class Webhook:
-    """Sends alerts to a URL as JSON, by POST; any answer but 2xx is a failure, and the alert is sent again later.
+    """Sends alerts to a URL as JSON, by POST. Any answer but 2xx is a failure, and the alert is sent again later.
 
-    With a `secret` the request carries `X-Mainspring-Signature: t=<time>,v1=<HMAC-SHA256 of "<time>.<body>">`. `body`
-    makes another JSON document of an alert, as a chat service may want it. Its address may be private or local.
+    With a `secret`, the request carries `X-Mainspring-Signature: t=<time>,v1=<HMAC-SHA256 of "<time>.<body>">`. `body`
+    turns an alert into another JSON document, for a chat service for example. The URL may be a private or local one.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Webhook:
         return _request(self.url, self._timeout, content, headers)
 
     def __repr__(self) -> str:
-        return f"<Webhook {self.host}>"  # the path of a webhook is often its password
+        return f"<Webhook {self.host}>"  # without the path, which often serves as the password
 
 
 def check_url(url: str) -> tuple[str, str]:
-    """Return a URL and its scheme and host; raise ValueError if it is not one of HTTP."""
+    """Return a URL and its scheme and host; raise ValueError if it is not an HTTP or HTTPS URL."""
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a webhook is a URL such as 'https://hooks.example.org/...'")
@@ -84,7 +84,7 @@ def check_url(url: str) -> tuple[str, str]:
 
 
 def ping_url(url: str, timeout: float = TIMEOUT_SECONDS) -> int:
-    """Call a heartbeat URL, as of healthchecks.io, by GET."""
+    """Call a heartbeat URL, such as one of healthchecks.io, by GET; return the status of the answer."""
     return _request(url, timeout, None, {})
 
 
@@ -115,7 +115,7 @@ def sign(secret: bytes, body: bytes, at: int) -> str:
 def verify(
     secret: str | bytes, body: bytes, signature: str, *, now: float | None = None, tolerance: float = TOLERANCE_SECONDS
 ) -> bool:
-    """Return True if a request's body and `X-Mainspring-Signature` are by who has the secret, and not too old."""
+    """Return True if the holder of the secret has signed this body and `signature` is not too old."""
     parts = dict(part.strip().partition("=")[::2] for part in signature.split(","))
     at = parts.get("t", "")
     if not at.isdigit():

@@ -1,7 +1,7 @@
 """An outbox: runs for a store that a SQL transaction cannot reach wait in a table until the transaction is committed.
 
-Whoever commits hands them over. If that process dies first, any node that has the outbox does. The store knows the ids
-of its runs, so a run that is handed over twice is stored once.
+The process that commits hands them over. If that process dies first, any node that has the outbox does. The store knows
+the ids of its runs, so a run that is handed over twice is stored once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Outbox(RunOutbox):
             connection.execute(delete(self._table).where(self._table.c.id.in_(ids)))
 
     def _make(self) -> None:
-        """Create the table, once, in a transaction of its own."""
+        """Create the table, once, in a separate transaction."""
         with self._making:
             if not self._made:
                 self._table.metadata.create_all(self.engine)

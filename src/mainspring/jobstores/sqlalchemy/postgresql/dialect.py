@@ -91,9 +91,9 @@ class PostgreSQLDatabase(ServerDatabase):
         return psycopg.Error
 
     def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
-        """Settle in one statement if all runs end and nobody comes after them, as far as their claims know.
+        """Settle in one statement if all runs end and, as far as their claims know, have no successors.
 
-        Runs that somebody comes after by now are left by that statement, and settled in a transaction of their own.
+        That statement skips runs that have got successors meanwhile; a separate transaction settles them.
         """
         if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
             return super().settle(outcomes)
@@ -226,7 +226,7 @@ class NotifyWaker(Waker):
 
 
 class EndNotifyWaker(NotifyWaker):
-    """Tells of ends of runs while somebody waits for one; listens only while this process does."""
+    """Reports ends of runs while any process waits for one; listens only while this process waits."""
 
     pause = 0.002
 

@@ -142,7 +142,7 @@ class PostgreSQLTx(ClaimingTx):
     def finish(self, outcomes: Sequence[SettleRow], only: str = _PLAIN) -> dict[str, tuple[int, str | None]]:
         """Write the end of runs that are held under their tokens, and count them; return `followed` and gate of each.
 
-        As one statement that commits by itself, write only runs that nobody comes after and that stand at no gate.
+        As one statement that commits by itself, write only runs without successors and without a gate.
         """
         self.make_room({}, (each.run for each in outcomes))
         rows = sorted(written_row(each.run, 0) for each in outcomes)

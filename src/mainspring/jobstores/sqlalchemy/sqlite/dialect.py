@@ -423,7 +423,7 @@ class SQLiteDatabase(Database):
         return translated
 
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Return the error to raise for a driver's error; a locked file has an error of its own."""
+        """Return the error to raise for a driver's error; a locked file has a separate error."""
         locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
         if is_undecodable(error):
             self.suspect = True

@@ -1,4 +1,4 @@
-"""Claims in SQL: lease due runs, renew leases, and find leases that nobody renews."""
+"""Claims in SQL: lease due runs, renew leases, and find leases that are over."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int, part: str = "1
 
 
 def made_behind(tx: Tx, after: Run | None, number: int) -> int | None:
-    """Return when the run was made that lies so many runs behind another, or behind the newest; it reads an index."""
+    """Return the creation time of the run `number` runs older than another, or than the newest; this reads an index."""
     where, params = ("1 = 1", []) if after is None else ("created_at <= ?", [after.created_at])
     statement = f"SELECT created_at FROM {{runs}} WHERE {where} ORDER BY created_at DESC LIMIT 1 OFFSET ?"
     found = tx.all(statement, *params, number)
@@ -320,7 +320,7 @@ def stats(tx: Tx, query: RunQuery | None) -> Stats:
 
 
 def _count(tx: Tx, query: RunQuery) -> Stats:
-    """Count matching runs, one status after the other: each has indexes of its own."""
+    """Count matching runs, one status after the other, because each status has separate indexes."""
     plain = query.job_id is query.group is query.after is query.gate is None
     if plain and query.cap is not None and (Status.SUCCEEDED in query.status or not query.status):
         return _count_newest(tx, query, query.cap)

@@ -54,7 +54,7 @@ def judged(masks: Mapping[str, int], statuses: Mapping[str, str]) -> tuple[int, 
 
 
 def due_at(run_at: int, now: int) -> int:
-    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
+    """Return when a run without unfinished predecessors may start; a negative time is a delay that begins now."""
     return now - run_at if run_at < 0 else run_at
 
 
@@ -130,7 +130,7 @@ class EdgeVerbs(Tx):
             self.update("runs", _MORE, [(pred, number[pred]) for pred in sorted(stored) if pred in number])
 
     def release(self, ended: Mapping[str, str]) -> None:
-        """Judge the edges from runs that have ended: release the runs that wait for nobody else, refuse others.
+        """Judge the edges from ended runs: release the successors that wait for no other run, or refuse them.
 
         This must be a later statement than the one that ends the runs: only then does it see every edge from them.
         """

@@ -77,7 +77,7 @@ class GateVerbs(EdgeVerbs):
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let so many parked runs of each lane of a locked gate try it again, at the tail of their lane."""
+        """Let parked runs try locked gates again, at the tail of their lanes; `numbers` says how many of each lane."""
         places = self.parked_lanes(sorted(numbers))
         self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
