@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from decimal import Decimal
 from fractions import Fraction
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
@@ -184,6 +184,16 @@ def test_a_pydantic_model_comes_back_as_it_was_without_being_validated_again(mod
 def test_without_a_key_a_pydantic_model_has_to_be_registered(models: Any) -> None:
     with pytest.raises(EncodeError, match="restored only if registered"):
         Codec().dumps(models.Item(**{"stock keeping unit": "a1"}), JOB)
+
+
+class SeenFirstHere(NamedTuple):
+    number: int
+    word: str
+
+
+def test_other_types_do_not_need_what_pydantic_lacks_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", ModuleType("pydantic"))
+    assert back(SeenFirstHere(1, "a")) == SeenFirstHere(1, "a")
 
 
 # -- any other, by a hook ----------------------------------------------------------------------------------------------
