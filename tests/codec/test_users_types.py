@@ -233,6 +233,22 @@ def test_a_hook_that_raises_is_named() -> None:
         codec.dumps({"a": [Plain(1)]}, JOB)
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise TypeError("it says nothing")
+
+
+def test_a_hook_whose_error_cannot_be_shown_refuses_its_frame_and_no_more() -> None:
+    def load(value: Any) -> Any:
+        raise Mute
+
+    codec = Codec(KEYRING)
+    codec.register(Plain, dump=lambda value: value.value, load=load)
+    with pytest.raises(FrameError, match="cannot be restored: Mute") as caught:
+        back([Plain(1)], codec)
+    assert caught.value.reason is Reason.BAD_DATA
+
+
 def test_a_hook_needs_both_halves() -> None:
     with pytest.raises(ConfigurationError, match="belong together"):
         Codec().register(Plain, dump=str)
