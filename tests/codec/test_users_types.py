@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from decimal import Decimal
 from fractions import Fraction
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
@@ -186,6 +186,16 @@ def test_without_a_key_a_pydantic_model_has_to_be_registered(models: Any) -> Non
         Codec().dumps(models.Item(**{"stock keeping unit": "a1"}), JOB)
 
 
+class SeenFirstHere(NamedTuple):
+    number: int
+    word: str
+
+
+def test_other_types_do_not_need_what_pydantic_lacks_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", ModuleType("pydantic"))
+    assert back(SeenFirstHere(1, "a")) == SeenFirstHere(1, "a")
+
+
 # -- any other, by a hook ----------------------------------------------------------------------------------------------
 
 
@@ -221,6 +231,22 @@ def test_a_hook_that_raises_is_named() -> None:
     codec.register(Plain, dump=lambda value: 1 // 0, load=Plain)
     with pytest.raises(EncodeError, match=r"a\[0\] is a .*Plain, whose dump= raised ZeroDivisionError"):
         codec.dumps({"a": [Plain(1)]}, JOB)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise TypeError("it says nothing")
+
+
+def test_a_hook_whose_error_cannot_be_shown_refuses_its_frame_and_no_more() -> None:
+    def load(value: Any) -> Any:
+        raise Mute
+
+    codec = Codec(KEYRING)
+    codec.register(Plain, dump=lambda value: value.value, load=load)
+    with pytest.raises(FrameError, match="cannot be restored: Mute") as caught:
+        back([Plain(1)], codec)
+    assert caught.value.reason is Reason.BAD_DATA
 
 
 def test_a_hook_needs_both_halves() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC
+from pathlib import Path
 
 import pytest
 
+import mainspring
 from mainspring.core.run import Call, Error, Run, Status
 from mainspring.core.showing.failures import folded, group_errors, place_of
 from mainspring.core.showing.run_view import RunView
@@ -85,3 +87,11 @@ def test_a_traceback_without_frames_of_the_user_stays_whole() -> None:
     trace = traceback(("/usr/lib/python3.11/json/decoder.py", 3, "decode"))
     assert folded(trace) == trace
     assert folded("ValueError: x") == "ValueError: x"
+
+
+def test_our_own_frames_are_folded_wherever_the_package_lies() -> None:
+    inside = str(Path(mainspring.__file__).parent / "executors" / "threads" / "slots.py")
+    text = folded(traceback((inside, 9, "execute"), ("/srv/shop.py", 3, "send")))
+    assert "1 frame in mainspring" in text
+    assert "slots.py" not in text
+    assert "shop.py" in text

@@ -139,7 +139,7 @@ class Codec:
         except MemoryError:
             refusal = FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
         except Exception as error:
-            refusal = FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}")
+            refusal = FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {_text(error)}")
         # Drop the traceback: its frames would keep the unpacked values alive as long as the error.
         refusal.__context__ = None
         raise refusal.with_traceback(None)
@@ -178,6 +178,16 @@ class Codec:
 
     def _too_large(self, size: int) -> FrameError:
         return FrameError(Reason.TOO_LARGE, f"the frame has {size:,} bytes, more than max_frame={self.max_frame:,}")
+
+
+def _text(error: Exception) -> str:
+    """Return what an error of a user's hook says; its own text may raise, too."""
+    try:
+        return str(error)[:200]
+    except RunTimeout:
+        raise
+    except Exception:
+        return "it cannot be shown"
 
 
 def _wrong_context(context: object) -> TypeError:

@@ -74,8 +74,9 @@ def _attrs_defaults(attributes: Iterable[Any]) -> Iterator[tuple[str, Callable[[
 
 def is_model(cls: Any) -> bool:
     """Return True for a class that is a pydantic model."""
-    pydantic: Any = sys.modules.get("pydantic")  # imported already if the class is a model
-    return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
+    # The code that made a model has imported pydantic; while another thread imports it, it may lack its names.
+    model: Any = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    return model is not None and isinstance(cls, type) and issubclass(cls, model)
 
 
 def _pydantic_layout(cls: Any) -> Layout:

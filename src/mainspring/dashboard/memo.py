@@ -32,7 +32,8 @@ CLOSING_SECONDS: Final = 30.0
 """The seconds that a closing app waits for its current reads, which would open its store again."""
 
 _lock = free_in_children(threading.Lock())
-_readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
+_make_readers = partial(ThreadPoolExecutor, 4, "mainspring-dashboard-reader")
+_readers = _make_readers()
 _going: dict[tuple[int, int, Hashable], Future[Any]] = {}
 """The current reads, by app and answers."""
 _attended: WeakSet[Mainspring] = WeakSet()
@@ -127,8 +128,15 @@ def _finish_reads(app: int) -> None:
     wait(going, CLOSING_SECONDS)
 
 
+def _begin_anew() -> None:
+    """Forget the reads and the readers in a forked child: those threads are the parent's, and nobody would read."""
+    global _readers
+    _going.clear()
+    _readers = _make_readers()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_going.clear)  # the reading threads exist only in the parent
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def forget(app: Mainspring) -> None:

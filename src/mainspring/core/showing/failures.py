@@ -41,7 +41,8 @@ _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d
 _FRAMES: Final = re.compile(r'((?:^  File ".+", line \d+, in .+\n(?:    .*\n)*)+)', re.MULTILINE)
 _WHOLE_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)\n((?:    .*\n)*)', re.MULTILINE)
 _PACKAGE: Final = re.compile(r".*[\\/](?:site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]([^\\/.]+)")
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder of the package: this file is two folders below it."""
 
 
 @dataclass(slots=True)
