@@ -16,6 +16,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.PluginNotFound("trigger", "intervall", ("interval", "cron")),
     errors.ConfigurationError("bad"),
     errors.CallableReferenceError("bad"),
+    errors.HistoryNotKept("ReferenceStore", "nobody knows who did what"),
     errors.JobLookupError("mial", ("mail",)),
     errors.ConflictingIdError("mail"),
     errors.TransientJobError("mail", "a lambda"),
