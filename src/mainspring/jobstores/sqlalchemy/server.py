@@ -29,7 +29,7 @@ REPLACE_WITHIN_SECONDS: Final = 1.0
 DEAD_CONNECTIONS_PER_CALL: Final = 16
 """A call gives up after this many dead connections from the pool."""
 COLLISION_REPEATS: Final = 8
-"""Repeat a transaction this often when it collides with others."""
+"""Try a transaction at most this many times if it collides with others."""
 
 
 class CollisionError(Exception):

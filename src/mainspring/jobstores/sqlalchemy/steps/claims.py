@@ -129,7 +129,7 @@ class ClaimVerbs(GateVerbs):
     """The verbs that claim runs, in statements that every dialect has."""
 
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
-        """Lease due runs, for each want up to its limit from its lanes; if the token already holds runs, return those."""
+        """Lease due runs, for each want up to its limit from its lanes; if the token has runs already, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
         now, limits, gated, held, levels, taken = self.look(wants, lanes, node, token, lease)
         terms = (node, token, now + int(lease * SECOND), now)

@@ -98,7 +98,7 @@ class JobVerbs(RunVerbs):
         return page
 
     def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
-        """Write each firing whose job is unchanged, and due unless `besides`; return its new runs' ids, otherwise None."""
+        """Write each firing whose job is unchanged, and due unless `besides`; return its new runs, None if refused."""
         if not self.begun:
             self.begin()
         now, until = self.now, self.now + int(lease * SECOND)
