@@ -248,7 +248,7 @@ class Tables:
         known = self._metadata.tables.get(f"{self._schema}.{name}" if self._schema else name)
         if known is not None:
             return known
-        # With free room in each page, PostgreSQL writes a heartbeat or a hold beside the old row and touches no index.
+        # With free room in each page, PostgreSQL writes a changed row beside the old one; a heartbeat touches no index.
         room: dict[str, Any] = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.05}
         options: dict[str, Any] = {"postgresql_with": room} if name.endswith(("_jobs", "_runs")) else {}
         # Without this, SQLite accepts a value of any type in any column.

@@ -165,7 +165,7 @@ def instant(row: Row | None) -> int | None:
 
 
 def simple(firings: Sequence[FireRow]) -> bool:
-    """Return True if no firing is `besides` or missed one, no run is keyed, and no job or run occurs twice."""
+    """Return True if no firing is `besides` or has missed records, no run is keyed, and no job or run occurs twice."""
     runs = [run for step in firings for run in step.runs]
     return (
         not any(step.missed or step.besides for step in firings)
