@@ -18,9 +18,9 @@ __all__ = ["Connections", "PooledConnections"]
 MOST_KEPT: Final = 4
 """Keep at most this many connections beside the pool."""
 IDLE_SECONDS: Final = 1.0
-"""A kept connection that nobody has used for this long goes through the pool before it is used again."""
+"""Return a kept connection to the pool, instead of using it, if it was idle for this many seconds."""
 KEPT_SECONDS: Final = 30.0
-"""A connection goes back to the pool after this long, where it may be found too old."""
+"""Return a connection to the pool after this many seconds, so that the pool can replace it if it is too old."""
 
 _AT_WORK: Final = "mainspring: a step has begun and not ended"
 _inherited: list[Any] = []  # copies from a fork: closing them here would harm the parent's connections
@@ -30,7 +30,7 @@ class Connections(ABC):
     """A source of connections to one database."""
 
     dialect: Dialect
-    """How SQLAlchemy writes the tables, and tells the errors of a lost connection from others."""
+    """The SQLAlchemy dialect, which renders the DDL and recognizes the errors of a lost connection."""
     where: str
     """The database's address without its password, for messages."""
     secrets: tuple[str, ...] = ()
@@ -38,19 +38,19 @@ class Connections(ABC):
 
     @abstractmethod
     def take(self) -> Any:
-        """Take a connection: `driver_connection` is the driver's; `invalidate` discards it."""
+        """Take a connection; its `driver_connection` is the driver's, and its `invalidate` discards it."""
 
     def give_back(self, connection: Any) -> None:
         """Give back a connection on which every step has ended and every reply was read."""
         connection.close()
 
     def discard(self, connection: Any) -> None:
-        """Close a connection after an interrupt, which may have come after it was given back."""
+        """Close a connection after an interrupt; the interrupt may have come after `give_back`."""
         connection.invalidate()
 
     @abstractmethod
     def separate(self) -> Any:
-        """Return a driver's connection that nobody else uses; the caller closes it."""
+        """Return a driver's connection outside of the pool, for the caller alone; the caller closes it."""
 
     def close(self) -> None:  # noqa: B027
         """Close all connections."""
@@ -60,7 +60,7 @@ class Connections(ABC):
 
 
 class _SpareConnection:
-    """A connection out of the pool, in one caller's hands; it goes on to the next without going through the pool."""
+    """One caller's handle to a pooled connection that can pass to the next caller without going through the pool."""
 
     __slots__ = ("_connections", "driver_connection", "fairy", "info", "taken_at", "used_at")
 
@@ -71,16 +71,16 @@ class _SpareConnection:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the caller still has it."""
+        """True while this handle holds a connection that was not discarded."""
         return self.fairy is not None and bool(self.fairy.is_valid)
 
     def close(self) -> None:
-        """Keep it for the next caller, or give it back to the pool."""
-        fairy, self.fairy = self.fairy, None  # the next caller has another handle: this one can do it no harm
+        """Keep the connection for the next caller, or return it to the pool."""
+        fairy, self.fairy = self.fairy, None  # the next caller gets a new handle: this one can no longer do harm
         self._connections.keep(fairy, self.taken_at)
 
     def invalidate(self) -> None:
-        """Discard it."""
+        """Discard the connection, unless this handle was closed."""
         if self.fairy is not None:
             self.fairy.invalidate()
 
@@ -88,7 +88,7 @@ class _SpareConnection:
 class PooledConnections(Connections):
     """The pool of a SQLAlchemy engine; `own` means that only this store uses it.
 
-    If it owns the pool, it keeps a few connections at hand, because going through the pool takes longer than sending a
+    With `own`, it keeps a few connections at hand, because going through the pool takes longer than sending a
     statement. They still belong to the pool: a thread that waits for a connection gets the next one that is given back.
     """
 
@@ -104,7 +104,8 @@ class PooledConnections(Connections):
 
     def take(self) -> Any:
         # An interrupt may drop a connection anywhere, even in the middle of a rollback, and then the pool gets it back.
-        # A transaction that is open on it would swallow what others write. So it is marked until it is given back.
+        # If a transaction is still open on it, the next user's writes would disappear in that transaction. So mark the
+        # connection until `give_back`.
         connection = self._take_spare() if self._most else self._pooled()
         connection.info[_AT_WORK] = True
         return connection
@@ -136,7 +137,7 @@ class PooledConnections(Connections):
             self.close()
 
     def keep(self, fairy: Any, taken_at: float) -> None:
-        """Keep a connection for the next caller; give it back to the pool if a thread waits for that."""
+        """Keep a connection for the next caller; return it to the pool if a thread waits there or enough are kept."""
         kept = _SpareConnection(self, fairy, taken_at)
         kept.used_at = time.monotonic()
         with self._lock:

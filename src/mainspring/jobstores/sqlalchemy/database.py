@@ -51,13 +51,13 @@ VERSIONS_PER_BLOCK: Final = 1000
 """A process reserves this many versions at once."""
 
 CLOCK_LEEWAY_US: Final = 60 * SECOND
-"""The store's clock may gain this many microseconds on this process's between two readings."""
+"""Trust the store's clock while it is at most this many microseconds ahead of this process's monotonic clock."""
 CLOCK_DOUBT_SECONDS: Final = 3600.0
-"""Delete nothing because of a jump of the store's clock for this many seconds."""
+"""A jump ahead of the store's clock must last for this many seconds before runs are deleted because of it."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-_inherited: list[Database] = []  # copies from a fork: their connections, if closed here, would harm the parent's
+_inherited: list[Database] = []  # copies that a fork made: closing their connections here would harm the parent's
 
 
 class UnreadableValue(StoreUnavailable):
@@ -69,23 +69,23 @@ class StoreTx(JobVerbs, ClaimVerbs):
 
 
 class TrustedTime:
-    """The store's time that deletion by age may trust.
+    """The store's time, as far as deletion by age may trust it.
 
-    A clock that is ahead makes everything look old, and deleted runs do not come back when it is right again. So a
-    jump, even one that happened while no process was running, counts only when it has lasted for an hour.
+    A clock that is ahead makes every run look old, and correcting the clock does not bring deleted runs back. So a jump
+    ahead counts only after it has lasted for an hour, even if it happened while no process was running.
     """
 
     def __init__(self) -> None:
-        self._known: tuple[int, float] | None = None  # and its monotonic time
+        self._known: tuple[int, float] | None = None  # the last trusted time, and the monotonic time then
         self._doubted_at: float | None = None
 
     def begin(self, known: int | None) -> None:
-        """Go on from the last trusted time."""
+        """Continue from the trusted time that the store has kept, if it has one."""
         if known:
             self._known = known, time.monotonic()
 
     def now(self, now: int) -> int:
-        """Return the trusted part of the store's time."""
+        """Return the store's time `now`, or the expected time while a jump ahead is in doubt."""
         steady = time.monotonic()
         if self._known is not None:
             expected = self._known[0] + int((steady - self._known[1]) * SECOND)
@@ -109,7 +109,7 @@ class Database(ABC):
     ends: Waker
     """Wakes the callers that wait for the end of a run."""
     words: dict[str, str]
-    """The meaning of the words in braces, besides the names of tables."""
+    """The SQL for each word in braces, apart from the names of tables."""
 
     def __init__(self, connections: Connections, tablename: str, metadata: MetaData, schema: str | None) -> None:
         self.connections = connections
@@ -123,19 +123,20 @@ class Database(ABC):
         self.texts = Statements({}, self.placeholder)
         self.columns: dict[str, list[ColumnType]] = {}
         self.mend: Callable[[StoreTx], int] = lambda tx: 0
-        """Sets aside altered records; returns how many."""
+        """The work that sets altered records aside and returns their number."""
         self._block: Iterator[int] = iter(())
         self._block_lock = threading.Lock()
         self._highest = 0
         self.count_again_at = 0
-        """Count the kept runs again when this many runs have ever ended."""
+        """Count the kept runs again once this many runs have ended since the store was created."""
         self.surplus_before: int | None = None
-        """Of the finished runs that were counted, those that expire before this were too many."""
+        """The last count found that finished runs with an `expires_at` below this exceed `keep_runs`."""
         self.forgotten = sys.maxsize
-        """The number of ids that this process has remembered since the last count of all of them."""
+        """How many ids of deleted runs this process has added to `gone` since it last counted all of them."""
         self.limited: set[str] = set()
-        """The queues that have a limit, as far as is known here: when one of their runs ends, others may start."""
-        # Each of these rows has few writers, so counting does not serialize commits.
+        """The queues that this process knows to have a limit: when one of their runs ends, another may start."""
+        # Spread the processes over several rows of `totals`: each row has few writers, so counting does not serialize
+        # commits.
         self.slot = random.randrange(16)
 
     # -- opening -----------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class Database(ABC):
             )
 
     def describe(self) -> Tables:
-        """Return the tables, and learn their names and columns."""
+        """Return the tables; note their names and columns, which statements need."""
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, self._prepare())
         self.names, self.columns = tables.names(self.connections.dialect), tables.kept()
         self.texts = Statements({**self.words, **self.names}, self.placeholder)
@@ -174,7 +175,7 @@ class Database(ABC):
         return False
 
     def abandon(self) -> None:  # noqa: B027
-        """Abandon a database that was replaced by another, without touching the new one."""
+        """Give up a database that another has replaced, without touching the new one."""
 
     def _prepare(self) -> str | None:
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
@@ -182,7 +183,7 @@ class Database(ABC):
 
     @abstractmethod
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
+        """Do work under a lock that all nodes respect, in one transaction if the database can change tables in one."""
 
     def _set_up(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables unless they exist; refuse tables of another program or another schema."""
@@ -214,20 +215,20 @@ class Database(ABC):
         """Return the names of a table's columns in the database; none if it does not exist."""
 
     def _create(self, tx: StoreTx, tables: Tables) -> None:
-        """Create the tables; a node may have died half-way through creating them."""
+        """Create the missing tables: a node may have died after it created some."""
         for statement in ddl(tables.all(), self.connections.dialect):
             tx.cursor.execute(statement)
         tx.insert("meta", ("name", "value"), meta.first_rows())
 
     def look_at_schema(self, tx: StoreTx) -> None:
-        """Check whether another release has changed the tables."""
+        """Note whether the tables now have another schema; log an error when that is first found."""
         found = meta.other_schema(tx)
         if found is not None and self.other_schema is None:
             log.error("%s", found)
         self.other_schema = found
 
     def trusted_now(self, tx: Tx) -> int:
-        """Return the store's time that deletion by age may trust."""
+        """Return the store's time, as far as deletion by age may trust it."""
         return self._trusted.now(tx.now - self.shift) + self.shift
 
     # -- work --------------------------------------------------------------------------------------------------
@@ -238,36 +239,36 @@ class Database(ABC):
 
     @abstractmethod
     def write(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work in one transaction; `work` may be called again and must leave no trace outside of it."""
+        """Do work in one transaction; `work` may be called more than once, so it must have no effect outside of it."""
 
     @abstractmethod
     def at_once(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work that calls `tx.begin` if it needs a transaction: in one round trip if it is one statement."""
+        """Do work that calls `tx.begin` itself if it needs a transaction; a single statement takes one round trip."""
 
     def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
-        """Settle, and return which outcomes were written."""
+        """Write each outcome whose condition holds; return which were written, and which runs were refused."""
         return self.at_once(lambda tx: Answers(tx.settle(outcomes), tx.refused))
 
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
-        """Claim; it need not wait for the disk, see `keep_claim`."""
+        """Claim due runs; a dialect may return before the claim is on the disk, see `keep_claim`."""
         return self.at_once(lambda tx: tx.claim(wants, node, token, lease))
 
     def keep_claim(self, token: str) -> None:  # noqa: B027
-        """Wait until a claim is on the disk, where claims do not wait for it."""
+        """Wait until a claim is on the disk, if `claim` does not wait for that."""
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
+        """Return now, the due jobs, and when another job may be due; hide the returned jobs for `hold` seconds."""
         return self.at_once(lambda tx: tx.due(limit, hold))
 
     @sheltered
     def versions(self, count: int) -> list[int]:
-        """Return numbers that are never given out again."""
+        """Return `count` version numbers that no caller in any process gets again."""
         with self._block_lock:
             taken = list(islice(self._block, count))
             if len(taken) < count:
                 missing = count - len(taken)
                 size = missing + VERSIONS_PER_BLOCK
-                # Use a separate transaction: if it were rolled back with another, the numbers would be given out twice.
+                # Reserve them in a separate transaction: a rollback of the caller's would give them out twice.
                 self._highest = end = self.write(lambda tx: meta.take_versions(tx, size, self._highest))
                 self._block = iter(range(end - size + 1, end + 1))
                 taken += islice(self._block, missing)
@@ -286,5 +287,5 @@ class Database(ABC):
         return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")
 
     def _explain(self, error: BaseException) -> str:
-        """Return what an error means and what to do; empty if its own message must do."""
+        """Return what an error means and what to do; empty if there is nothing to add to its own message."""
         return ""

@@ -1,4 +1,4 @@
-"""The durability of a SQL database by its settings: whether acknowledged writes survive, and other problems."""
+"""Judge a SQL database by its settings: whether acknowledged writes survive a crash, and what else may go wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MARIADB: Final = ["binlog_format", "innodb_flush_log_at_trx_commit", "log_bin",
 
 
 def health(database: Database) -> Health:
-    """Read the settings of a database."""
+    """Return how durable a database is by its settings; on a server, also the size of the tables."""
     if database.kind == "sqlite":  # use the writer connection: `synchronous` is a setting of each connection
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
     if database.kind == "postgresql":
@@ -113,7 +113,7 @@ def file_system(path: str) -> str:
         left, _, right = mount.partition(" - ")
         point = left.split(" ")[4].replace("\\040", " ")
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):  # the last of several mounts on one path counts
+        if inside and len(point) >= len(best):  # of several mounts on one path, the last one counts
             best, kind = point, right.split(" ")[0]
     return kind
 
@@ -143,7 +143,7 @@ def _postgresql(tx: Tx) -> Health:
 
 
 def standbys(names: str) -> int:
-    """Return for how many standbys a commit waits, by `synchronous_standby_names`."""
+    """Return how many standbys a commit waits for, given `synchronous_standby_names`."""
     if not names.strip():
         return 0
     found = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", names, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""MariaDB 10.6+ and MySQL 8 by PyMySQL: lock rows, then write them by id; poll a counter to wake."""
+"""MariaDB 10.6+ and MySQL 8 with PyMySQL: lock rows, then write them by id; poll a counter to notice changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-# By name: pymysql.install_as_MySQLdb(), as Django projects call it, puts a second copy of this module at pymysql.err.
+# Import by name: pymysql.install_as_MySQLdb(), which Django projects call, puts a second copy of the module at
+# pymysql.err.
 from pymysql.err import MySQLError, OperationalError
 from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
@@ -37,18 +38,18 @@ CONNECT_ARGS: Final = {
     "read_timeout": ANSWER_TIMEOUT_SECONDS,
     "write_timeout": STEP_TIMEOUT_SECONDS,
     "charset": "utf8mb4",
-    # MySQL has no such setting, and reads the second half as a comment.
+    # MySQL has no idle_transaction_timeout, and reads that part as a comment.
     "init_command": f"SET SESSION innodb_lock_wait_timeout = {int(STEP_TIMEOUT_SECONDS)}"
     f" /*M!, SESSION idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */",
 }
 STATEMENT_BYTES: Final = 4_000_000
-"""Split statements that write many rows at this many bytes, if the server takes as many."""
+"""Split statements that write many rows at this many bytes, or earlier if the server takes fewer."""
 _TOO_LARGE: Final = 1153
 LANES_PER_STATEMENT: Final = 100
 """One statement asks for this many lanes."""
 FIRST_END_LOOK_SECONDS: Final = 0.005
 LONGEST_END_LOOK_SECONDS: Final = 0.1
-"""The server sends no messages, so a process that waits for an end polls a number this often."""
+"""The server sends no messages, so a process that waits for an end polls a counter: first soon, then this often."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _WAITING: Final = {
@@ -100,7 +101,7 @@ class MariaDBTx(StoreTx):
         return self._execute(self.texts[statement], params)
 
     def _execute(self, statement: str, params: Sequence[Any]) -> int:
-        """Execute a statement; raise ValueError if it is so large that the server would close the connection."""
+        """Execute a statement; raise ValueError if it is too large, since the server would close the connection."""
         most = self.database.packet
         if _size(params) > most:
             size = len(self.cursor.mogrify(statement, params).encode("utf-8", "surrogateescape"))
@@ -148,7 +149,7 @@ class MariaDBTx(StoreTx):
             rows = self.table(CLAIMED, rest, priority, now, self.many(ids)) if ids else []
             if len(rows) == len(ids):
                 return [claimed_row(row, terms) for row in rows]
-        return super().lock_due(lanes, priority, room, terms)  # skip in each lane the runs that others have
+        return super().lock_due(lanes, priority, room, terms)  # lane by lane, skipping runs that others have locked
 
     def first_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
@@ -195,7 +196,7 @@ class MariaDBTx(StoreTx):
 
 
 def _mark(value: Any) -> str:
-    """Return the placeholder of a value: without `_binary`, the server reads the driver's bytes as text."""
+    """Return the placeholder of a value; without `_binary`, the server would read the driver's bytes as text."""
     return "_binary %s" if isinstance(value, bytes) else "%s"
 
 
@@ -242,7 +243,7 @@ class MariaDBDatabase(ServerDatabase):
 
     def _prepare(self) -> str | None:
         [(version, packet)] = self.read(lambda tx: tx.all("SELECT VERSION(), @@max_allowed_packet"))
-        self.packet = int(packet) - 64  # a part of the packet is not the statement
+        self.packet = int(packet) - 64  # the packet holds more than the statement
         mariadb = "mariadb" in version.lower()
         number = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
         if number < ((10, 6) if mariadb else (8, 0)):
@@ -285,7 +286,7 @@ class MariaDBDatabase(ServerDatabase):
             tx.cursor.execute(*ddl([table], self.connections.dialect, indexes=False))
             known = {name for (name,) in tx.all(found, table.schema, table.name)}
             for index in sorted(table.indexes, key=lambda one: str(one.name)):
-                if index.name not in known:  # a node may have died half-way
+                if index.name not in known:  # a node may have died before it created all
                     tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.connections.dialect)))
         # This table says that the others are complete, so it must appear already filled.
         draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
@@ -328,7 +329,7 @@ class MariaDBDatabase(ServerDatabase):
 
 
 class CounterWaker(Waker):
-    """Counts changes in a row, at most now and then, and polls it twice a second."""
+    """A waker that counts changes in a row of `meta`, at most 20 times a second, and polls it twice a second."""
 
     pause = 0.05
     look_every = 0.5
@@ -357,7 +358,7 @@ class CounterWaker(Waker):
 
 
 class EndCounterWaker(CounterWaker):
-    """Counts ends of runs while a caller waits for one; polls soon at first, then less often."""
+    """A waker that counts ends of runs while a caller waits for one, and polls soon at first, then less often."""
 
     pause = 0.01
     name = "ends"

@@ -17,9 +17,9 @@ log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 SQL_SCHEMA: Final = 6
 """The schema of the tables. Raise it when you change the tables: nodes refuse tables of another schema."""
 VERSION_MARGIN: Final = 1_000_000
-"""Versions that processes may have received and not used yet."""
+"""Skip this many versions when the counter is restored: processes may have reserved some and not used them yet."""
 MOST_VERSIONS: Final = 2**61
-"""No version is higher than this."""
+"""The counter of versions does not advance beyond this: only an alteration can bring it there."""
 _SCHEMA_ROWS: Final = ("schema", "oldest_reader")
 """Two rows with the same value, so that one altered row does not stop all nodes."""
 _LARGEST_NUMBER: Final = 2**62
@@ -70,7 +70,7 @@ def other_schema(tx: Tx) -> SchemaMismatch | None:
 
 
 def altered(tx: Tx) -> list[str]:
-    """Return the names of the numbers that are missing or are not numbers."""
+    """Return the names of the rows that are missing or have a value that no store writes."""
     return [name for name, _ in first_rows() if _is_altered(name, number(tx, name))]
 
 
@@ -81,7 +81,7 @@ def _is_altered(name: str, known: int | None, least: int = 0) -> bool:
 
 
 def mend(tx: Tx, least: int = 0) -> None:
-    """Restore the numbers that are missing or are not numbers; versions restart above all that are in use."""
+    """Restore the rows that are missing or have a value that no store writes; versions restart above all in use."""
     for name, value in first_rows():
         if not _is_altered(name, number(tx, name), least):
             continue
@@ -94,7 +94,7 @@ def mend(tx: Tx, least: int = 0) -> None:
 
 
 def take_versions(tx: Tx, count: int, least: int = 0) -> int:
-    """Reserve `count` numbers above `least` that are never given out again; return the last of them."""
+    """Reserve the next `count` version numbers, all above `least`; return the last of them."""
     step = f"UPDATE {{meta}} SET value = value + ? WHERE name = 'versions' AND value BETWEEN ? AND {MOST_VERSIONS}"
     if not tx.run(step, count, least) or number(tx, "versions") is None:
         mend(tx, least)

@@ -22,12 +22,12 @@ from mainspring.jobstores.records.rows import (
 __all__ = ["NEVER", "ColumnType", "Tables", "ddl", "odd"]
 
 NEVER: Final = 2**62
-"""The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
+"""The `expires_at` of a finished run that is never pruned. An unfinished run has NULL there."""
 
 ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
 """The final statuses that people look for; few runs have them, so an index on them is small."""
 HAS_ENDED_BADLY: Final = f"({' OR '.join(f'status = {status!r}' for status in ENDED_BADLY)})"
-"""The condition of that index. Of a list SQLite would make a table, with every statement that writes a run."""
+"""The condition of that index. It has no IN: SQLite would build a table of the list with every write of a run."""
 
 ID_LENGTH: Final = 255
 LANE_LENGTH: Final = ID_LENGTH + 8  # a queue and the word for the kind of executor
@@ -53,7 +53,7 @@ _ODD: Final = {
 
 
 class ColumnType(NamedTuple):
-    """A column and its type: numbers, text or bytes."""
+    """A column; its kind is number, text or bytes."""
 
     name: str
     kind: str
@@ -64,8 +64,8 @@ class ColumnType(NamedTuple):
 def odd(table: str) -> str:
     """Return the condition that finds rows with values that no store writes; empty if there is none.
 
-    Every write of a row evaluates it, so it calls no function for a usual row, and compares statuses one by one: SQLite
-    makes a table of a longer list each time.
+    Every write of a row evaluates this condition. So it calls no function for a usual row, and compares statuses one by
+    one: SQLite would build a table of a longer list each time.
     """
     terms = _ODD.get(table, ())
     return " OR ".join(terms) and f"({' OR '.join(terms)})"
@@ -129,7 +129,7 @@ class Tables:
             self._id("id"),
             _number("at", null=True),
             _number("nominal", null=True),
-            # When `due` may return it: `at`, or the time until which it is hidden.
+            # The time from which `due` may return the job: `at`, or the end of its hold.
             _number("due_at", null=True),
             self._bytes("frame"),
             _number("version"),
@@ -150,7 +150,7 @@ class Tables:
             self._text("owner", RUN_ID_LENGTH),
             self._text("job_id"),
             self._text("queue", null=False),
-            # The part of the queue for one kind of executor: only claims and parking go by it.
+            # The part of the queue for one kind of executor; only claims and parking use it.
             self._text("lane", LANE_LENGTH, null=False),
             self._text("status", 10, null=False),
             Column("priority", Integer, nullable=False),
@@ -170,14 +170,14 @@ class Tables:
             self._text("task"),
             self._text("label"),
             _number("expires_at", null=True),
-            # How many runs that it comes after have not ended, and how many runs come after it.
+            # The number of its unfinished predecessors, and the number of its successors.
             _count("waits"),
             _count("followed"),
             self._text("refused", RUN_ID_LENGTH),
             self._text("gate"),
             self._text("gate_spec", 100),
-            # The gate that it waits at or holds a slot of; NULL while it waits for other runs, if it is refused, at the
-            # end, and for the many runs without a gate.
+            # The gate at which the run waits or holds a slot. It is NULL if the run has no gate (most have none), waits
+            # for other runs, was refused, or has ended.
             self._text("at_gate"),
         )
         if self.kind == "mysql":  # no partial indexes
@@ -193,13 +193,13 @@ class Tables:
             self._index(table, "by_gate", "gate", where="gate IS NOT NULL AND expires_at IS NULL")
             # A parked run carries its age as `run_at`.
             self._index(table, "blocked", "at_gate", "lane", "priority", "run_at", where="status = 'blocked'")
-            # No index on the lease: it changes with every heartbeat, and few runs are running.
+            # The lease has no index: it changes with every heartbeat, and few runs are running.
             self._index(table, "held", "token", "queue", where="status = 'running'")
             self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
         self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
-        # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
+        # Leave out the id: PostgreSQL writes this index with every claim and end, and sorting equal times is quick.
         self._index(table, "newest", "created_at")
-        if self.kind != "mysql":  # there `claim` begins with the status
+        if self.kind != "mysql":  # in MySQL, the index `claim` begins with the status
             self._index(table, "bad", "status", "created_at", where=HAS_ENDED_BADLY)
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
@@ -208,7 +208,7 @@ class Tables:
         return table
 
     def _edges(self) -> Table:
-        """The edges from runs to those that come after them; the mask names the ends that let the successor go on."""
+        """Return the table of edges between runs; a mask says which ends of `pred` let `succ` start."""
         pred, succ = self._id("pred", RUN_ID_LENGTH), self._id("succ", RUN_ID_LENGTH)
         table = self._table("edges", pred, succ, Column("mask", Integer, nullable=False))
         self._index(table, "succ", "succ")
@@ -233,7 +233,7 @@ class Tables:
         return table
 
     def _acts(self) -> Table:
-        """The acts of people; the ids sort by time."""
+        """Return the table of what people did; the ids sort by time."""
         about = self._text("about", RUN_ID_LENGTH + 10, null=False)
         table = self._table("acts", self._id("id", 40), about, self._bytes("frame"))
         self._index(table, "about", "about", "id")
@@ -248,10 +248,10 @@ class Tables:
         known = self._metadata.tables.get(f"{self._schema}.{name}" if self._schema else name)
         if known is not None:
             return known
-        # Free room in each page lets a heartbeat or a hold be written beside the old row without touching an index.
+        # With free room in each page, PostgreSQL writes a changed row beside the old one; a heartbeat touches no index.
         room: dict[str, Any] = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.05}
         options: dict[str, Any] = {"postgresql_with": room} if name.endswith(("_jobs", "_runs")) else {}
-        # Otherwise SQLite keeps a value of any type in any column.
+        # Without this, SQLite accepts a value of any type in any column.
         options["sqlite_strict"] = True
         if self.kind == "mysql":
             options = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_row_format": "DYNAMIC"}
@@ -274,7 +274,7 @@ class Tables:
         return Column(name, kind, nullable=null)
 
     def _odd_index(self, table: Table, word: str) -> None:
-        """Index altered rows: usually there are none, so seeing that takes no time."""
+        """Index the altered rows. Usually there are none, so the sweep sees that at once."""
         if self.kind != "mysql":
             self._index(table, "odd", "id", where=odd(word))
 

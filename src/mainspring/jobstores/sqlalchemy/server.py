@@ -1,4 +1,4 @@
-"""Database servers: pooled connections, transactions that are repeated when they collide, and their errors."""
+"""Work on a database server: take pooled connections, repeat transactions that collide, and translate errors."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["IDLE_TRANSACTION_SECONDS", "CollisionError", "ServerDatabase"]
 T = TypeVar("T")
 
 IDLE_TRANSACTION_SECONDS: Final = 2
-"""The server ends a transaction whose program says nothing for this long, and frees its locks.
+"""The server ends a transaction after this many idle seconds, and frees its locks.
 
-A program may be frozen or cut off there. Those who wait for a lock wait longer than this, so they go on without it.
+The program may be frozen or cut off. Others wait longer than this for a lock, so they get it before they give up.
 """
 REPLACE_WITHIN_SECONDS: Final = 1.0
 DEAD_CONNECTIONS_PER_CALL: Final = 16
 """A call gives up after this many dead connections from the pool."""
 COLLISION_REPEATS: Final = 8
-"""Repeat a transaction this often when it collides with others."""
+"""Try a transaction at most this many times if it collides with others."""
 
 
 class CollisionError(Exception):
-    """The transaction collided with another and changed nothing: begin it again."""
+    """A transaction collided with another and changed nothing; it can be repeated."""
 
 
 class _DeadConnection(Exception):
-    """The connection had died, and nothing was done."""
+    """A pooled connection was dead, and the work changed nothing."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class ServerDatabase(Database):
 
     @sheltered
     def write(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work in one transaction, begun again if it collides with another."""
+        """Do work in one transaction; repeat it if it collides with another."""
         return self._repeat(work, begin=True)
 
     @sheltered
     def at_once(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work that begins a transaction if it needs one; if it collides, in a transaction from its start."""
+        """Do work that begins a transaction if it needs one; if it collides, repeat it all in one transaction."""
         return self._repeat(work, begin=False)
 
     def _repeat(self, work: Callable[[StoreTx], T], *, begin: bool) -> T:
@@ -84,7 +84,7 @@ class ServerDatabase(Database):
         return self._checkout()
 
     def _do(self, work: Callable[[StoreTx], T], *, begin: bool, reads: bool = False) -> T:
-        """Work on a pooled connection; replace connections that died in the pool."""
+        """Do work on a pooled connection; take another one if it died in the pool."""
         for attempt in range(DEAD_CONNECTIONS_PER_CALL + 1):
             fairy = self._checkout() if begin or reads else self._living()
             tx = self._tx(fairy.driver_connection)
@@ -92,14 +92,14 @@ class ServerDatabase(Database):
             try:
                 result = self._step(fairy, tx, work, begin=begin, reads=reads)
             except _DeadConnection as dead:
-                # A dead connection fails at once; after a slow failure, a retry would only be as slow.
-                # Drop them one by one: disposing of the pool would leak the connections that other threads use.
+                # A dead connection fails at once; after a slow failure, another try would be as slow.
+                # Drop dead connections one by one: disposing of the pool would leak those that other threads use.
                 if attempt < DEAD_CONNECTIONS_PER_CALL and time.monotonic() - began < REPLACE_WITHIN_SECONDS:
                     continue
                 raise self._translated(dead.error) from dead.error
             except Exception:
                 raise
-            except BaseException:  # an interrupt, which may come at the end of a transaction, too
+            except BaseException:  # an interrupt, perhaps during the commit
                 self.connections.discard(fairy)
                 raise
             if tx.stirred or tx.rescheduled:
@@ -112,7 +112,7 @@ class ServerDatabase(Database):
         raise AssertionError("unreachable")
 
     def _step(self, fairy: Any, tx: StoreTx, work: Callable[[StoreTx], T], *, begin: bool, reads: bool) -> T:
-        """Work, commit and give the connection back; after an error, undo the work."""
+        """Do work, commit it and give the connection back; after an error, roll back."""
         try:
             if begin:
                 tx.begin()
@@ -121,7 +121,7 @@ class ServerDatabase(Database):
             lost = self._is_lost(error, fairy.driver_connection)
             self._undo(fairy, lost, tx.begun)
             if lost and not (tx.begun or begin or reads):
-                # A statement commits itself: the write may have happened although its reply was lost.
+                # The statement commits by itself: the write may have happened although the reply was lost.
                 raise self.unavailable(error, OutcomeUnknown) from error
             if lost:
                 raise _DeadConnection(error) from error
@@ -151,7 +151,7 @@ class ServerDatabase(Database):
             if fairy is not None:
                 fairy.invalidate()
             raise self.unavailable(error) from error
-        except TypeError as error:  # a driver's, for an option that it does not know
+        except TypeError as error:  # the driver does not know an option
             raise ConfigurationError(f"an option in the URL is wrong: {self.unavailable(error)}") from error
         return fairy
 
@@ -211,7 +211,7 @@ class ServerDatabase(Database):
 
     @abstractmethod
     def _set_autocommit(self, connection: Any) -> None:
-        """Make sure that a pooled connection begins no transactions of its own."""
+        """Make sure that a pooled connection does not begin transactions by itself."""
 
     @abstractmethod
     def _fileno(self, connection: Any) -> int | None:

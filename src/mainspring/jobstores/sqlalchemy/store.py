@@ -1,6 +1,6 @@
 """Keep jobs and runs in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
-SQLAlchemy holds the engine, its pool and the schema; the statements go to the driver unchanged.
+SQLAlchemy provides the engine, the connection pool and the schema. The statements go straight to the driver.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _DIALECTS: Final = {scheme.dialect: scheme for scheme in SCHEMES.values() if sch
 
 
 class SQLStore(RecordStore):
-    """The store's verbs as steps in a SQL database; a subclass makes the database."""
+    """A store whose verbs are steps in a SQL database; a subclass creates the `Database`."""
 
     volatile: ClassVar[bool] = False
     tells_topics = True
@@ -93,14 +93,14 @@ class SQLStore(RecordStore):
         database, pid = self._opened, self._pid
         self._opened = None
         if database is not None and pid == os.getpid():
-            with suppress(StoreUnavailable):  # it was deleted
+            with suppress(StoreUnavailable):  # raised if the file was deleted
                 if database.is_replaced():
                     database.abandon()
                     return
             database.close()
 
     def _open(self) -> Database:
-        """Return the database, opened in this process."""
+        """Return the database; open it on first use, after a fork, and after its file was replaced."""
         database = self._opened
         if database is not None and self._pid == os.getpid() and not database.is_replaced():
             return database
@@ -126,7 +126,7 @@ class SQLStore(RecordStore):
 
     @abstractmethod
     def _database(self) -> Database:
-        """Make the database, not opened yet."""
+        """Create the `Database` object without opening it."""
 
     def _read(self, work: Callable[[StoreTx], T]) -> T:
         return self._open().read(work)
@@ -141,7 +141,7 @@ class SQLStore(RecordStore):
         return partial(sweep, break_=self._packer.broken_row, run_ids=run_ids, job_ids=job_ids)
 
     def _working(self) -> Database:
-        """Return the database if this release may still claim and fire in it."""
+        """Return the database; raise if its tables have another schema, where this release must not claim or fire."""
         database = self._open()
         if database.other_schema is not None:
             raise database.other_schema
@@ -287,7 +287,7 @@ class SQLStore(RecordStore):
             return self._open().waker.wait(cursor, timeout)
         database = self._opened
         if database is None or self._pid != os.getpid():
-            return cursor  # whoever waits for an end has looked first; a store that was closed stays closed
+            return cursor  # a caller reads the run, and so opens the store, before it waits; do not reopen a closed one
         if timeout > 0:
             return database.ends.wait(cursor, timeout)
         database.ends.rest()
@@ -319,11 +319,12 @@ def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> int:
 
 
 class SQLAlchemyJobStore(SQLStore):
-    """Keeps jobs and runs in a SQL database, for any number of processes.
+    """A store of jobs and runs in a SQL database, for any number of processes.
 
-    `start` or the first use opens it. `synchronous` is SQLite's: with "NORMAL", a power failure may undo the last
-    moments. A finished run is kept for its retention; of runs without one, the newest `keep_runs` are kept.
-    `pickle_protocol` is accepted for programs written for APScheduler, and ignored: nothing is pickled.
+    `start` or the first use opens the database. `synchronous` concerns only SQLite: with "NORMAL", a power failure may
+    undo the last moments. The store keeps each finished run for its retention, and the newest `keep_runs` of those
+    without a retention. It accepts `pickle_protocol` from programs written for APScheduler, and ignores it: the store
+    pickles nothing.
     """
 
     def __init__(
@@ -387,7 +388,7 @@ class SQLAlchemyJobStore(SQLStore):
             return PooledConnections(self._given, own=False)
         options = dict(self._engine_options)
         options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
-        options.setdefault("pool_reset_on_return", None)  # transactions end before their connections go back
+        options.setdefault("pool_reset_on_return", None)  # the store ends a transaction before it returns a connection
         if self._kind != "sqlite" and "poolclass" not in options:
             options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": STEP_TIMEOUT_SECONDS, **options}
         return PooledConnections(create_engine(self._url, **options))
@@ -402,7 +403,8 @@ class SQLAlchemyJobStore(SQLStore):
         answers = joined.add_runs(database, connection, rows, now)
         if database.kind != "postgresql":
             joined.tell_after_commit(database, target)
-        # The node that claims refused runs cancels them: no other connection can see them before the commit.
+        # Do not report refused runs: no other connection sees them before the commit. The node that claims them later
+        # cancels them.
         return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
 
     def __reduce__(self) -> NoReturn:
@@ -413,7 +415,7 @@ class SQLAlchemyJobStore(SQLStore):
 
 
 def _own_driver(url: str | URL) -> URL:
-    """Return the URL with the driver that the store is written for, unless it names one."""
+    """Return the URL; if it names no driver, add the one that the statements are written for."""
     try:
         made = make_url(url)
     except ArgumentError:
@@ -445,7 +447,7 @@ def _kind(url: URL, engine: Engine | None) -> str:
 
 
 def _check_driver(kind: str) -> None:
-    """Raise if the driver of a server is missing, now rather than in every process that opens the store."""
+    """Raise now if the driver of a server is missing, rather than later in every process that opens the store."""
     driver = _DIALECTS[kind].driver
     if kind == "sqlite":  # Python's own
         return

@@ -14,11 +14,11 @@ __all__ = ["Row", "Set", "Statements", "Tx"]
 
 Row = tuple[Any, ...]
 Set = str | tuple[str, str]
-"""A column to set, or the column and the expression over its new value `{new}` and its present one `{old}`."""
+"""A column to set, or a column and an expression for it, of the new value `{new}` and the stored value `{old}`."""
 
 
 class Statements(dict[str, str]):
-    """Statements as the driver takes them, by how they are written: with `?`, and words and tables in braces."""
+    """A cache of translated statements; its keys have `?` for parameters, and words and tables in braces."""
 
     def __init__(self, words: Mapping[str, str], placeholder: str) -> None:
         self._words, self._placeholder = words, placeholder
@@ -33,22 +33,22 @@ class Tx(ABC):
 
     begun = False
     may_fail = True
-    """Whether a statement may fail and be repeated; in a transaction of the caller's, a failure would end it."""
+    """False in a caller's transaction, which a failed statement would end; otherwise one may fail and be repeated."""
     stirred = False
-    """Set when runs change so that a sleeping loop may need to look."""
+    """Set when runs change in a way that a sleeping loop may have to see."""
     rescheduled = False
     """Set when a job may be due earlier than the sleeping loops expect."""
     ended = False
     """Set when a run ends."""
     awaited = False
-    """Set when a run ends and another process may wait for that."""
+    """Set when a run ends and another process may be waiting for that."""
     _now: int | None = None
 
     def __init__(self, database: Database, cursor: Any) -> None:
         self.database = database
         self.cursor = cursor
         self.texts = database.texts
-        self.refused: list[str] = []  # the runs that were refused
+        self.refused: list[str] = []  # the ids of the runs that were refused in this transaction
 
     def begin(self) -> None:  # noqa: B027
         """Begin a transaction, for work of more than one statement; call it once."""
@@ -61,8 +61,8 @@ class Tx(ABC):
     @property
     def now(self) -> int:
         """The store's time as this transaction sees it, read once."""
-        # Not functools.cached_property: before Python 3.12 it lets one thread of the process at a time ask a server,
-        # and a child forked meanwhile waits for ever.
+        # Not functools.cached_property: before Python 3.12 it holds a lock while one thread of the process asks the
+        # server. All others wait for it, and a child forked meanwhile waits for ever.
         now = self._now
         if now is None:
             now = self._now = self._read_clock() + self.database.shift
@@ -87,7 +87,7 @@ class Tx(ABC):
         return count
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        """Return possibly many rows of `SELECT columns rest`."""
+        """Return the rows of `SELECT columns rest`; a dialect may read many rows faster this way than by `all`."""
         return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
 
     def raw(self, statement: str, *params: Any) -> list[Row]:
@@ -95,7 +95,7 @@ class Tx(ABC):
         return self.all(statement, *params)
 
     def undecodable(self, table: str, columns: Sequence[ColumnType]) -> list[Any]:
-        """Return the keys of rows whose text is not valid."""
+        """Return the keys of rows with invalid text; only SQLite can have such rows."""
         return []
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger.
+"""Sleep until something changes; wake the sleepers of this process at once, and those of others by messages.
 
 A database has a waker for each topic of `JobStore.wait`. The step by which a cursor moves says what has changed (see
 `RUNS_STEP`). Steps add up, and a message that does not say its step counts as one.
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["AWAITED", "RUNS_WORD", "AwaitedMark", "Waker", "readable"]
 
 MARK_SECONDS: Final = 10.0
-"""Send ends of runs for this long after a process has marked that it waits for them."""
+"""After a process sets the mark, announce ends of runs for this many seconds."""
 RUNS_WORD: Final = "runs"
-"""The word in a notification that says that the change concerns only runs."""
+"""The word that marks a notification of a change that concerns only runs."""
 RENEW_SECONDS: Final = 5.0
 GOOD_MARK_SECONDS: Final = 7.5
-"""Do not renew a mark of another process that holds for longer than this."""
+"""Leave the mark as it is while it holds for more than this many seconds, whichever process has set it."""
 MESSENGER_SECONDS: Final = 2.0
 """The thread that sends held-back messages ends after this many seconds without one."""
 AWAITED: Final = "(SELECT value FROM {meta} WHERE name = 'awaited')"
-"""The time until which a process waits for ends of runs, by the mark."""
+"""The mark: the time until which some process waits for ends of runs."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
@@ -54,7 +54,7 @@ def readable(sources: list[int], timeout: float) -> list[int]:
 
 
 class Waker(ABC):
-    """A cursor that moves when something changes. One of the sleepers listens to the other processes."""
+    """A cursor that moves when something changes. One sleeping thread listens for messages of other processes."""
 
     pause: float = 0.0
     """Send messages to the other processes at most this often, in seconds."""
@@ -208,7 +208,7 @@ class Waker(ABC):
         return None
 
     def receive(self) -> int:
-        """Read the messages of other processes; return the steps that they tell, 0 if they are of no concern."""
+        """Read the messages of other processes; return the sum of their steps, 0 if none concerns this process."""
         return 0
 
     def look(self) -> int:
@@ -228,7 +228,7 @@ class AwaitedMark:
         self._renew_at = self._lapses_at = 0.0
 
     def renew(self) -> bool:
-        """Renew the mark if it is time to; return True if it may have lapsed, so that ends were not told."""
+        """Renew the mark if it is time to; return True if it may have lapsed, so that ends went unannounced."""
         now = time.monotonic()
         if now < self._renew_at:
             return False
@@ -239,6 +239,6 @@ class AwaitedMark:
 
 
 def _mark(tx: Tx) -> None:
-    # A thousand waiting processes then write hardly more often than one.
+    # Write only if the mark lapses soon: then a thousand waiting processes write hardly more often than one.
     soon, until = tx.now + int(GOOD_MARK_SECONDS * SECOND), tx.now + int(MARK_SECONDS * SECOND)
     tx.run("UPDATE {meta} SET value = ? WHERE name = 'awaited' AND value <= ?", until, soon)

@@ -1,1 +1,1 @@
-"""Runs written inside a transaction of the user's, here or for a store that is elsewhere."""
+"""Enqueue inside the user's transaction, for a store in the same database or elsewhere."""

@@ -1,4 +1,4 @@
-"""Add runs inside a transaction of the user's: the store's own statements, over any driver that SQLAlchemy has."""
+"""Add runs inside the user's transaction, with the store's statements over any driver that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD
 __all__ = ["JoinedTx", "add_runs", "tell_after_commit"]
 
 COLLISION_REPEATS: Final = 3
-"""Look again this often when another transaction has just stored the same id or unique key."""
+"""Try this many times if another transaction has just stored the same id or unique key."""
 WAKE_DELAY_SECONDS: Final = 0.01
-"""SQLAlchemy announces the commit of a connection just before it happens; the wake-up comes this much later."""
+"""SQLAlchemy announces the commit of a connection just before it happens, so wake the nodes this much later."""
 _WORDS: Final = {"in": "IN ?", "lock": "FOR UPDATE", "skip": "FOR UPDATE SKIP LOCKED", "param": "?"}
 _PARAMETER: Final = re.compile(r"IN \?|\?")
 _reached: WeakKeyDictionary[Engine, WeakSet[Database]] = WeakKeyDictionary()
@@ -77,7 +77,7 @@ class JoinedTx(RunVerbs):
             self._connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows])
 
     def _bound(self, statement: str, params: Sequence[Any]) -> tuple[TextClause, dict[str, Any]]:
-        """Return a statement with named parameters, and their values; a list after IN is spread."""
+        """Return a statement with named parameters, and their values; a list after IN expands to its items."""
         names = [f"p{number}" for number in range(len(params))]
         unused, spread = iter(names), list[BindParameter[Any]]()
 
@@ -99,14 +99,15 @@ def add_runs(database: Database, connection: Connection, rows: Sequence[RunRow],
     """Add runs in the transaction of a connection; return the answers of `RunVerbs.add_runs`."""
     tx = JoinedTx(database, connection, now)
     _check(database, connection, tx)
-    # A failed statement ends a transaction on PostgreSQL. SQLite's does not, and there the driver's savepoints commit.
+    # On PostgreSQL a failed statement ends the transaction, so use a savepoint. In SQLite it does not, and the driver's
+    # savepoints would commit.
     plain = database.kind == "sqlite"
     for _ in range(COLLISION_REPEATS):
         try:
             with nullcontext() if plain else connection.begin_nested():
                 answers = tx.add_runs(rows)
                 if tx.stirred and database.kind == "postgresql":
-                    # The server sends it with the commit, and never after a rollback.
+                    # The server sends the notification with the commit, and never after a rollback.
                     tx.one("SELECT pg_notify(?, ?)", database.waker.channel, f"joined {RUNS_WORD}")  # type: ignore[attr-defined]
             return answers
         except IntegrityError as error:
@@ -143,7 +144,7 @@ def _check(database: Database, connection: Connection, tx: JoinedTx) -> None:
 
 
 def tell_after_commit(database: Database, target: Session | Connection) -> None:
-    """Wake sleeping nodes once the transaction is committed; without this they would look within 5 seconds."""
+    """Wake sleeping nodes once the transaction is committed; otherwise they would find the runs up to 5 s later."""
     if isinstance(target, Session):
         event.listen(target, "after_commit", lambda session: database.waker.stir(RUNS_STEP), once=True)
         return

@@ -1,7 +1,7 @@
 """An outbox: runs for a store that a SQL transaction cannot reach wait in a table until the transaction is committed.
 
-The process that commits hands them over. If that process dies first, any node that has the outbox does. The store knows
-the ids of its runs, so a run that is handed over twice is stored once.
+The process that commits hands the runs over. If it dies first, any node that has the outbox hands them over. The store
+knows the ids of its runs, so it stores a run once even if it gets it twice.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["Outbox", "RunOutbox"]
 
 BATCH_RUNS: Final = 1000
 RELAY_AFTER_US: Final = 5 * SECOND
-"""Relay runs that nobody has handed over after this long: the process that committed them is gone."""
+"""Relay runs that nobody has handed over for this long: the process that committed them has probably died."""
 
 log = logging.getLogger("mainspring.outbox")
 
 
 class RunOutbox:
-    """Runs in a table of the user's database, which a committed transaction has left for a store elsewhere."""
+    """A table in the user's database with runs for a store elsewhere, written by the user's transactions."""
 
     def add(self, connection: Any, rows: Sequence[RunRow], now: int) -> None:
         """Write runs in the caller's transaction."""

@@ -1,6 +1,6 @@
-"""The columns of a batch as binary arrays, each made in one pass.
+"""Send each column of a batch as one binary array, made in one pass.
 
-psycopg dumps the items of a list one by one, which takes longer than to pack the rows that they come from.
+psycopg dumps the items of a list one by one, which takes longer than packing the rows that they come from.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _ARRAYS: Final[dict[str, type[list[Any]]]] = {
 
 
 def array(kind: str, values: Iterable[Any]) -> list[Any]:
-    """Return values of a type as a list that a cursor sends as a whole, if it has learned to."""
+    """Return values as a list of a type; a cursor sends it as one array if `learn_arrays` has taught it to."""
     return _ARRAYS[kind](values)
 
 
 def learn_arrays(cursor: Cursor[Any]) -> None:
-    """Let a cursor send arrays as a whole; any other cursor sends them as the lists that they are."""
+    """Teach a cursor to send the lists of `array` as whole arrays; any other cursor sends them as usual lists."""
     for kind, dumper in _DUMPERS.items():
         cursor.adapters.register_dumper(kind, dumper)
 
@@ -67,7 +67,7 @@ class _BytesDumper(Dumper):
         return _head(len(items), self.item_oid, None in items) + b"".join(parts)
 
     def encoded(self, values: Sequence[Any]) -> Sequence[bytes | None]:
-        """Return the bytes of each value."""
+        """Return the bytes of each value, None for NULL."""
         return values
 
 
@@ -106,7 +106,7 @@ _DUMPERS: Final = {
 
 
 def _head(count: int, item_oid: int, has_null: bool) -> bytes:
-    """Return the head of an array with one dimension, whose items are numbered from 1."""
+    """Return the head of an array that has one dimension and numbers its items from 1."""
     return _HEAD.pack(1, has_null, item_oid, count, 1)
 
 

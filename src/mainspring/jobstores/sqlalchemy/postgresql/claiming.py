@@ -1,7 +1,7 @@
-"""Claims in PostgreSQL: one statement looks and takes the runs of the most urgent level, and commits by itself.
+"""Claim runs in PostgreSQL: one statement looks, leases the runs of the most urgent level, and commits by itself.
 
-A claim does not wait for the disk: if the server dies within a moment, the claimed runs wait again, and are executed
-once more. See `docs/decisions/098-claims-and-the-disk.md`.
+A claim does not wait for the disk. If the server dies a moment later, the claimed runs are pending again, and nodes
+execute them once more. See `docs/decisions/098-claims-and-the-disk.md`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mainspring.jobstores.sqlalchemy.transaction import Row
 
 __all__ = ["CLOCK", "NOW", "ClaimingTx"]
 
-# Use the start of the statement: time never goes back within a transaction, and the planner may use it.
+# Use the start of the statement: it never goes back within a transaction, and the planner can use it for an index.
 CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 NOW: Final = f"({CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {CLOCK}"
@@ -44,7 +44,7 @@ _DUE_AT: Final = (
 )
 _PLACE: Final = ("id", "run_at", "lane")
 _NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%b::text, %b::text)"
-"""Only a hint, so it does not wait for the disk."""
+"""A notification is only a hint, so it does not wait for the disk."""
 _GIVEN: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page)"
 _FIRST: Final = f"""
 SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
@@ -55,7 +55,7 @@ SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
 def _take(source: str, priority: str, now: str, until: str, limit: str) -> str:
     """Return the statement that leases the most urgent runs of the lanes in `source`."""
     due = _DUE_AT.format(priority=priority, when=f"<= {now}")
-    # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
+    # Find the rows by ctid, which cannot change under the lock: then no plan can read more rows than these.
     return f"""
 UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
        node = %(node)s, token = %(token)s, lease_until = {until}, claimed_at = {now},
@@ -68,9 +68,9 @@ RETURNING {_CLAIMED}"""
 
 
 def _left(source: str, priority: str, now: str, limit: str) -> str:
-    """Return two expressions: when the first due run was due that a full claim leaves, and when the next one is.
+    """Return two expressions: the time of the first due run that a full claim leaves, and of the first that is not due.
 
-    They see the runs as they were before the claim: leave out as many as it takes.
+    They see the runs as they were before the claim, so they leave out as many as the claim takes.
     """
     due, later = (_DUE_AT.format(priority=priority, when=f"{sign} {now}") for sign in ("<=", ">"))
     return f"""
@@ -89,9 +89,9 @@ _AT: Final = "(SELECT at FROM clock)"
 _WANTED: Final = (
     "SELECT * FROM unnest(%(lanes)s::text[], %(wants)s::integer[], %(pages)s::bigint[]) AS those(name, want, page)"
 )
-# `best` has the lanes of one want with due runs of its highest priority. They are taken here if they are few, and if
-# nothing else has to be asked first: a limit, a gate, or the runs that an earlier claim took whose reply was lost.
-# In as few characters as can be: psycopg parses a statement of more than 4096 anew each time.
+# `best` has the lanes of one want that have due runs of the highest priority. This statement leases those runs if the
+# lanes are few, and if neither a limit nor a gate matters, nor runs that the token holds because an earlier claim's
+# reply was lost. Keep the statement short: psycopg parses one of more than 4096 characters anew each time.
 _LOOK_AND_TAKE: Final = " ".join(
     f"""{WITH_LEVELS % (_WANTED, *["IS NULL"] * 3)},
 clock AS (SELECT {NOW} AS at),
@@ -119,7 +119,7 @@ SELECT {", ".join(["NULL"] * len(CLAIMED))}, json_build_array(
 
 
 class ClaimingTx(StoreTx):
-    """A transaction on a pooled connection, or a single statement: what all steps need, and claims."""
+    """A transaction on a pooled connection, or a single statement: the base of all steps, and the claims."""
 
     @staticmethod
     def many(values: Sequence[Any], /) -> Any:
@@ -128,7 +128,7 @@ class ClaimingTx(StoreTx):
     def begin(self) -> None:
         """Begin, and read the clock in the same round trip."""
         self.begun = True
-        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
+        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # the server answers two statements at once in text
         self.cursor.nextset()
         self._now = self.cursor.fetchone()[0] + self.database.shift
 
@@ -141,7 +141,7 @@ class ClaimingTx(StoreTx):
         return now
 
     def notify(self, channel: str, sender: str) -> None:
-        """Wake those who listen."""
+        """Send a notification to the processes that listen on a channel."""
         connection = self.cursor.connection
         if isinstance(connection, TimedConnection) and connection.is_plain:
             connection.call(_NOTIFY, [channel.encode(), sender.encode()], (1, 1))
@@ -160,7 +160,7 @@ class ClaimingTx(StoreTx):
             "node": node,
             "token": token,
             "lease": int(lease * SECOND),
-            "alone": self.may_fail and not self.begun,  # a caller's transaction waits for the disk as it likes
+            "alone": self.may_fail and not self.begun,  # a caller's transaction decides how it waits for the disk
         }
         *rows, (*_, said) = sorted(self._fetch(self.texts[_LOOK_AND_TAKE], params), key=_is_last)
         now, limits, gated, is_held, levels, want, priority, best, left, later, _ = said
@@ -168,7 +168,7 @@ class ClaimingTx(StoreTx):
         taken = None
         if best:
             runs = self._claimed(rows, (node, token, now + int(lease * SECOND), now))
-            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            # Only a full claim leaves due runs; otherwise other nodes are claiming the rest.
             times = [left if len(runs) >= wants[want][1] else None, later]
             taken = TakenLevel(want, priority, best, runs, [at for at in times if at is not None])
         return Look(now, limits or {}, gated, held, levels, taken)
@@ -191,7 +191,7 @@ class ClaimingTx(StoreTx):
             due, later = rows[0][-2:]
             times = [due if len(rows) >= room else None, later]
             return self._claimed(rows, terms), [at for at in times if at is not None]
-        # Look first how many runs of each lane are wanted, so as not to lock all due runs of each.
+        # First find how many runs of each lane are wanted, so as not to lock all due runs of each.
         runs: list[RunRow] = []
         while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
             wanted = Counter(row[2] for row in best)
@@ -215,5 +215,5 @@ class ClaimingTx(StoreTx):
 
 
 def _is_last(row: Row) -> bool:
-    """Return True for the row that says what was looked at, which has no run."""
+    """Return True for the row that has the answers of the look instead of a run."""
     return row[-1] is not None

@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL that does not wait for ever, and that can execute a statement without a cursor.
+"""A connection to PostgreSQL that never waits for ever, and that can execute a statement without a cursor.
 
-A cursor finds out the types of parameters, decides what to prepare, and takes results apart. For the statement of a
-single enqueue, which is always the same, that takes longer than to make, sign and send the call.
+A cursor finds out the types of parameters, decides what to prepare, and parses results. The statement of a single
+enqueue is always the same, and for that the cursor would take longer than making, signing and sending the call.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TimedConnection(psycopg.Connection[Any]):
 
     @property
     def own_cursor(self) -> psycopg.Cursor[Any]:
-        """A cursor for one statement after the other: to make one takes as long as to sign a call."""
+        """A cursor that all statements share: making a new one takes as long as signing a call."""
         if self._own_cursor is None:
             self._own_cursor = self.cursor(binary=True)
             learn_arrays(self._own_cursor)
         return self._own_cursor
 
     def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the server, but not for ever."""
+        """Wait for the server, at most `patience` seconds."""
         if options.get("timeout") is None:
             options["timeout"] = self.patience
         try:
@@ -59,7 +59,7 @@ class TimedConnection(psycopg.Connection[Any]):
 
     @property
     def is_plain(self) -> bool:
-        """Whether `call` may be used: text is UTF-8, statements may be prepared, each one commits by itself."""
+        """True if `call` can be used: text is UTF-8, statements may be prepared, and each commits by itself."""
         if self._is_plain is None:
             encoding = self.pgconn.parameter_status(b"client_encoding")
             self._is_plain = encoding == _UTF8 and self.prepare_threshold is not None and hasattr(select, "poll")
@@ -70,7 +70,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return self.call(statement, params, formats).command_tuples or 0
 
     def call(self, statement: str, params: Sequence[bytes | None], formats: Sequence[int]) -> PGresult:
-        """Execute a statement with `%b` for each parameter: numbers as text (0), texts and bytes as they are (1)."""
+        """Execute a statement with `%b` as parameters: numbers as text (format 0), texts and bytes as they are (1)."""
         if self._known_statements is None:
             self._known_statements, self._poller = {}, select.poll()
             self._poller.register(self.pgconn.socket, select.POLLIN)
@@ -84,7 +84,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return self._answer()
 
     def _answer(self) -> PGresult:
-        """Return the answer to the statement that was sent; raise if it failed, or if none comes."""
+        """Return the answer to the statement that was sent; raise if the statement failed or no answer comes."""
         wire, deadline = self.pgconn, time.monotonic() + self.patience
         if wire.flush():
             self._send_rest(deadline)
@@ -104,7 +104,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return found
 
     def _send_rest(self, deadline: float) -> None:
-        """Send what the socket did not take at once; the server may have to be read before it takes more."""
+        """Send the rest that the socket did not take at once; read meanwhile, since the server may wait for that."""
         assert self._poller is not None
         self._poller.modify(self.pgconn.socket, select.POLLIN | select.POLLOUT)
         while self.pgconn.flush():

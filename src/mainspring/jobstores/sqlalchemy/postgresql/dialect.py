@@ -1,4 +1,4 @@
-"""PostgreSQL by psycopg: batches as arrays, locked rows skipped, LISTEN and NOTIFY to wake."""
+"""PostgreSQL with psycopg: send batches as arrays, skip locked rows, and wake nodes by LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ CONNECT_ARGS: Final = {
     "connect_timeout": int(STEP_TIMEOUT_SECONDS),
     "tcp_user_timeout": _MS,
     "application_name": "mainspring",
-    # Plan once for all batches, by the indexes: the statistics of a table that fills and empties are misleading.
+    # Plan once for all batches, and use the indexes: the statistics of a table that fills and empties are misleading.
     "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS}"
     f" -c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS * 1000}"
     " -c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
     " -c jit=off",  # compiling would take longer than the statements
 }
 
-# Serialization, deadlock, a unique key taken meanwhile, a transaction that was ended while we said nothing.
+# A serialization failure, a deadlock, a unique key taken meanwhile, a transaction that the server ended as idle.
 _RETRIED: Final = frozenset({"40001", "40P01", "23505", "25P03"})
 
 _POOLER: Final = (
@@ -57,8 +57,8 @@ _POOLER: Final = (
 )
 _MEANINGS: Final = {
     "25006": "the server takes no writes, as a standby does not; connect to the primary",
-    "26000": _POOLER,  # a prepared statement that another connection has
-    "42P05": _POOLER,  # or that this one has from somebody else
+    "26000": _POOLER,  # the prepared statement is on another connection of the pooler
+    "42P05": _POOLER,  # or another client has prepared it on this one
     "53100": "the server's disk is full; make room there, then it goes on by itself",
     "53300": "the server has no connection left; raise its limit, or give the store fewer by "
     "engine_options={'pool_size': 3, 'max_overflow': 0}",
@@ -91,9 +91,9 @@ class PostgreSQLDatabase(ServerDatabase):
         return psycopg.Error
 
     def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
-        """Settle in one statement if all runs end and, as far as their claims know, have no successors.
+        """Settle in one statement if all runs end and, as far as their claims know, nothing follows from that.
 
-        That statement skips runs that have got successors meanwhile; a separate transaction settles them.
+        That statement skips runs that got a successor or a gate meanwhile; a separate transaction settles those.
         """
         if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
             return super().settle(outcomes)
@@ -110,7 +110,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:
-            # Hold the lock until the transaction ends: other nodes that start now then find everything done.
+            # Hold the lock until the transaction ends: nodes that start meanwhile then find all tables created.
             name = f"mainspring:{self.names['meta']}"
             if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
                 return None
@@ -162,7 +162,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
 
 def never_wait_for_ever(engine: Engine) -> None:
-    """Let the connections of an engine give up on a server that does not answer at all."""
+    """Make the connections of an engine give up on a server that does not answer at all."""
     if _TIMED:
         event.listen(engine, "do_connect", _connect)
 
@@ -172,7 +172,7 @@ def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> A
 
 
 class NotifyWaker(Waker):
-    """Wakes the other nodes by NOTIFY, but rarely, since it serializes commits; listens on a connection of its own."""
+    """A waker by NOTIFY, rarely sent because it serializes commits; it listens on a separate connection."""
 
     pause = 0.01
 
@@ -193,7 +193,7 @@ class NotifyWaker(Waker):
             except Exception as error:
                 self.end()
                 raise database.unavailable(error) from error
-            self.move()  # changes while nobody listened may have been missed
+            self.move()  # this process may have missed changes while it did not listen
 
     def end(self) -> None:
         if self._connection is not None:
@@ -205,7 +205,7 @@ class NotifyWaker(Waker):
         return None if self._connection is None else int(self._connection.fileno())
 
     def receive(self) -> int:
-        """Read the notifications; a lost connection may have lost some."""
+        """Read the notifications; return 1 if the connection was lost, since some may be lost with it."""
         step = 0
         try:
             wire = self._connection.pgconn
@@ -226,7 +226,7 @@ class NotifyWaker(Waker):
 
 
 class EndNotifyWaker(NotifyWaker):
-    """Reports ends of runs while any process waits for one; listens only while this process waits."""
+    """A waker for ends of runs: it sends them while any process waits for one, and listens while this process waits."""
 
     pause = 0.002
 

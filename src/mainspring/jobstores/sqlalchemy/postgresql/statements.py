@@ -1,4 +1,4 @@
-"""The statements of PostgreSQL: batches as arrays, and each hot step as one statement that commits by itself."""
+"""The statements of PostgreSQL: a batch goes as arrays, and each hot step is one statement that commits by itself."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PostgreSQLTx(ClaimingTx):
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
     def _add_fresh(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
-        """Insert runs that were just enqueued: nobody asks which of them are new."""
+        """Insert runs that were just enqueued; answer as if all were new, because no caller asks which were."""
         self.stirred = True
         if len(runs) > 1:
             rows = {run.id: fresh_row(run) for run in reversed(runs)}  # the first of an id counts
@@ -112,7 +112,7 @@ class PostgreSQLTx(ClaimingTx):
         if columns is FRESH:
             given |= _OF_FRESH
         where = ""
-        if winners:  # fired runs: each goes with its job's step, and its lease begins now
+        if winners:  # fired runs: insert each only if its job's step has won; its lease begins now
             where = f"{given.pop('fired_by')} IN ({winners}) AND "
             given["lease_until"] += f" + {NOW}"
         return (
@@ -140,15 +140,15 @@ class PostgreSQLTx(ClaimingTx):
         return [each.run.id in written for each in outcomes]
 
     def finish(self, outcomes: Sequence[SettleRow], only: str = _PLAIN) -> dict[str, tuple[int, str | None]]:
-        """Write the end of runs that are held under their tokens, and count them; return `followed` and gate of each.
+        """Write the ends of runs that their tokens hold, and count them; return the `followed` and the gate of each.
 
-        As one statement that commits by itself, write only runs without successors and without a gate.
+        By default, skip runs with successors or a gate: a statement that commits by itself cannot deal with those.
         """
         self.make_room({}, (each.run for each in outcomes))
         rows = sorted(written_row(each.run, 0) for each in outcomes)
         from_now = ("expires_at", f"LEAST(({NOW} & -2) + {{new}}, {NEVER})")
         values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in WRITTEN], rows)
-        # The planner cannot look into CASE, so it finds the rows by id, however few it expects to be running.
+        # The planner cannot look into CASE, so it finds the rows by id, even if it expects few runs to be running.
         statement = f"""
         WITH ended AS (
             UPDATE {self.database.names["runs"]} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
@@ -168,8 +168,8 @@ class PostgreSQLTx(ClaimingTx):
         return dict.fromkeys([row[0] for row in found], (0, None)) if only else {row[0]: row[2:] for row in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
-        # The rows are locked in the order of the materialized ids. The planner knows nothing of a flow that was just
-        # stored: without LATERAL and ANY it would read all edges and all runs to join them.
+        # This locks the rows in the order of the materialized ids. The planner knows nothing of a flow that was just
+        # stored: without LATERAL and ANY, it would read all edges and all runs to join them.
         edges, runs = self.database.names["edges"], self.database.names["runs"]
         statement = f"""
         WITH judged AS MATERIALIZED (
@@ -219,7 +219,7 @@ class PostgreSQLTx(ClaimingTx):
         gates = sorted(numbers)
         found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
         self.stirred |= any(back for *_, back in found)
-        # Wait for those who change the other ones just now: nobody would let those runs in later.
+        # Other transactions have locked the rest. Wait for them: nobody would let those runs in later.
         if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
             self.let_back(self.parked(left))
 
@@ -229,7 +229,7 @@ class PostgreSQLTx(ClaimingTx):
         if hold <= 0:
             return super().due(limit, hold)
         jobs = self.database.names["jobs"]
-        # Due jobs that no other scheduler has are left only if the page is full.
+        # Only a full page leaves due jobs; otherwise other schedulers have locked the rest.
         statement = f"""
         WITH page AS (
             UPDATE {jobs} SET due_at = {NOW} + %(hold)s::bigint
@@ -267,11 +267,11 @@ class PostgreSQLTx(ClaimingTx):
         ]
 
     def _advance(self, moved: Sequence[Row], ended: Sequence[Row], runs: Sequence[Row]) -> set[str]:
-        """Move or delete jobs whose versions are as they were read, and insert the new ones of the winners' runs.
+        """Move or delete the due jobs that still have the version that was read; insert the new runs of these winners.
 
-        `moved` are as for `update` of MOVED, `ended` are ids; both end with the version that was read. A run ends with
-        the job that fires it; its lease counts from now. Return `jobs:<id>` of the winners and `fire:<id>` of the runs
-        inserted.
+        A row of `moved` has the values for `update` of MOVED, a row of `ended` has the id; both end with the version
+        that was read. A row of `runs` ends with the id of the job that fires it, and its lease counts from now. Return
+        `jobs:<id>` of the winners and `fire:<id>` of the inserted runs.
         """
         jobs, parts = self.database.names["jobs"], []
         params: dict[str, Any] = {}
@@ -314,7 +314,7 @@ def _fresh_params(run: RunRow, shift: int) -> list[bytes | None]:
 def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:
     """Return the expression of each column, the FROM clause for them, and the parameters of both.
 
-    A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
+    A column with the same value in all rows, as most have in a batch, is one parameter; the others are arrays.
     """
     varying: list[bool] = []
     params: dict[str, Any] = {}

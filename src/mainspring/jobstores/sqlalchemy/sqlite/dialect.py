@@ -1,4 +1,4 @@
-"""SQLite: one writer connection per process with group commit, readers beside it, sockets beside the file to wake."""
+"""SQLite: each process has one writer connection with group commit and several readers; sockets wake the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CALLERS_PER_COMMIT: Final = 64
 """At most this many callers share a commit."""
 
 OLDEST_SQLITE: Final = (3, 37)
-"""Since then a table can be strict about the types of its values."""
+"""The first version in which a table can be strict about the types of its values."""
 
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """The errors that an altered value causes."""
@@ -58,8 +58,8 @@ BUSY_TIMEOUT_MS: Final = 10
 """SQLite itself waits this many milliseconds for the write lock."""
 
 
-class _SharedWork(msgspec.Struct, eq=False):  # with gc: its error has a traceback that leads back to it
-    """One caller's work, waiting for a commit that it may share."""
+class _SharedWork(msgspec.Struct, eq=False):  # with gc: the traceback of its error refers back to it
+    """One caller's work, waiting for a commit that it may share with others."""
 
     work: Callable[[StoreTx], Any]
     lasting: bool = True
@@ -94,13 +94,14 @@ class SQLiteDatabase(Database):
         self.clock = HostClock()
         self._named, self.path = _paths(self.engine.url)
         self._files: dict[str, os.stat_result] = {}
-        """The identity on disk of the file and those beside it, whatever is at their paths later."""
+        """The identities of the file and of those beside it, as they were opened: other files may replace them."""
         self.waker = SocketWaker(self.path, tablename)
-        # Who waits for ends of runs has a socket of this name beside the file: that is how `settle` knows.
+        # A process that waits for ends of runs has a socket of this name beside the file: so a sender sees whether any
+        # process waits.
         self.ends = SocketWaker(self.path, f"{tablename}~ends", look_every=None)
         self.waker.data_version = self.ends.data_version = self._data_version
         self._synchronous = self._quicker = self._present = synchronous
-        """How commits wait for the disk: as the user wants it, those of claims, and those of the writer just now."""
+        """How commits wait for the disk: as the user has set it, those of claims, and the writer's present setting."""
         self._writer: Any = None
         self._turn = threading.Lock()
         self._queue_lock = threading.Lock()
@@ -108,7 +109,7 @@ class SQLiteDatabase(Database):
         self._watcher: Any = None
         self._closed = False
         self.suspect = False
-        """Whether a text that is not valid was found, so that every text must be checked."""
+        """True after an invalid text was found, so that the sweep must check every text."""
         self.slot = 0
         forks.watch(self._turn)
         if connections.own:
@@ -126,7 +127,7 @@ class SQLiteDatabase(Database):
         return None
 
     def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
-        """Open a connection for one user."""
+        """Open a connection outside of the pool; as the writer, with the log and the settings of commits."""
         try:
             connection = self.connections.separate()
             if not isinstance(connection, sqlite3.Connection):
@@ -134,10 +135,10 @@ class SQLiteDatabase(Database):
             connection.isolation_level = None
             connection.execute(f"PRAGMA busy_timeout = {int(STEP_TIMEOUT_SECONDS * 1000)}")
             if writer:
-                self._quicker = self._synchronous  # without the log, another setting might harm the file
+                self._quicker = self._synchronous  # without a write-ahead log, a quicker setting might harm the file
                 if self._use_wal(connection):
-                    # SQLite's own wait polls less and less often, so among processes that write all the time it may
-                    # never get the lock. So let it wait briefly, again and again.
+                    # SQLite's own wait polls less and less often, so it may never get the lock while other processes
+                    # write all the time. So let it wait only briefly, and try again and again.
                     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
                     self._quicker = "NORMAL"
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -149,7 +150,7 @@ class SQLiteDatabase(Database):
 
     def _use_wal(self, connection: sqlite3.Connection) -> bool:
         """Use a write-ahead log, so that readers and the writer do not block each other; return False if it cannot."""
-        # Changing the mode does not wait for a lock as other statements do, and two processes may start at once.
+        # Two processes may start at once, and changing the mode does not wait for a lock as other statements do.
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
@@ -197,7 +198,7 @@ class SQLiteDatabase(Database):
     # -- another file in its place ------------------------------------------------------------------------------
 
     def is_replaced(self) -> bool:
-        """Return True if another file is at the path of the open one; raise if there is none."""
+        """Return True if another file is at the path of the open one; raise StoreUnavailable if no file is there."""
         if self._named is None or not self._files:
             return False
         try:
@@ -208,19 +209,21 @@ class SQLiteDatabase(Database):
             ) from None
 
     def _refuse_another_file(self, connection: sqlite3.Connection, record: object) -> None:
-        """Close a new connection, before its first statement, if it may be to a file that has replaced the open one.
+        """Close a new connection, before its first statement, if another file has replaced the open one.
 
-        It would use the log of the old file, which still lies beside the new one, and could even write it into that.
+        The connection would use the log of the old file, which still lies beside the new file, and could even write
+        that log into the new file.
         """
         if self.is_replaced():
             connection.close()
             raise StoreUnavailable(f"{self._named} was replaced by another file while it was in use; try again")
 
     def abandon(self) -> None:
-        """Abandon a file that was replaced by another.
+        """Abandon a file that another has replaced.
 
-        The connections stay open for ever: closing the last one would delete the write-ahead log at its path, which may
-        belong to the new file by now. If it still belongs to the old file, the new one must not use it.
+        The connections stay open for ever: closing the last one would delete the write-ahead log at its path, and by
+        now that log may belong to the new file. If it still belongs to the old file, rename it: the new file must not
+        use it.
         """
         self.waker.close()
         self.ends.close()
@@ -248,9 +251,9 @@ class SQLiteDatabase(Database):
 
     @sheltered
     def write(self, work: Callable[[StoreTx], T], *, lasting: bool = True) -> T:
-        """Do work in a transaction; callers that wait at the same time share it, each behind a savepoint.
+        """Do work in a transaction; callers that wait at the same time share one, each behind a savepoint.
 
-        If it need not be `lasting`, a power failure may undo it until somebody's lasting work is committed.
+        A power failure may undo work that is not `lasting`, until a lasting commit follows.
         """
         try:
             return self._write(work, lasting)
@@ -273,9 +276,9 @@ class SQLiteDatabase(Database):
         return (now, [], first) if first is None or first > now else super().due(limit, hold)
 
     def _mend(self, error: Exception) -> None:
-        """Set aside the altered record that made work fail; raise if there is none.
+        """Set aside the altered records that may have made work fail; raise the error if there are none.
 
-        This happens only in SQLite: other databases keep only values of the right type in a column.
+        Only SQLite needs this: other databases accept only valid values of the right type in a column.
         """
         if isinstance(error, MainspringError) and not isinstance(error, UnreadableValue):
             raise error
@@ -292,7 +295,7 @@ class SQLiteDatabase(Database):
                 try:
                     return work(SQLiteTx(self, cursor))
                 finally:
-                    cursor.close()  # a failed statement would keep the next one on the same state of the file
+                    cursor.close()  # after a failed statement, it would keep the next one on the same state of the file
                     self.connections.give_back(fairy)
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
@@ -303,15 +306,15 @@ class SQLiteDatabase(Database):
             with self._queue_lock:
                 self._queue.append(item)
             with self._turn:
-                if item in self._queue:  # otherwise the leader of another group has taken it, and is done
+                if item in self._queue:  # otherwise the leader of another group has taken it and done it
                     with self._queue_lock:
                         group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
-                    if item not in group:  # a full batch was ahead of it: it joins that batch
+                    if item not in group:  # a full group was ahead of it: it joins that group
                         with self._queue_lock:
                             self._queue.remove(item)
                         group.append(item)
                     self._lead(group)
-        except BaseException:  # an interrupt: nobody shall do this work later
+        except BaseException:  # an interrupt: no other thread may do this work later
             with self._queue_lock, contextlib.suppress(ValueError):
                 self._queue.remove(item)
             raise
@@ -323,7 +326,7 @@ class SQLiteDatabase(Database):
         return result
 
     def _lead(self, group: list[_SharedWork]) -> None:
-        """Do the work of all waiting callers, and commit once."""
+        """Do the work of a group of callers, and commit once; if the transaction fails, each of them gets the error."""
         try:
             self._transact(group)
         except BaseException as error:
@@ -341,7 +344,7 @@ class SQLiteDatabase(Database):
         if self._writer is None:  # broken by an error
             self._writer = self._connect(writer=True)
         connection = self._writer
-        if connection.in_transaction:  # an interrupt came while the last one was undone
+        if connection.in_transaction:  # an interrupt came during the last rollback
             connection.execute("ROLLBACK")
         wanted = self._synchronous if any(map(_LASTING, group)) else self._quicker
         if wanted != self._present:
@@ -373,8 +376,8 @@ class SQLiteDatabase(Database):
             self.ends.stir()
 
     def _set_synchronous(self, connection: sqlite3.Connection, wanted: str) -> None:
-        """Set how the next commit waits for the disk; inside of a transaction SQLite does not allow it."""
-        self._present = ""  # an interrupt may come between the two
+        """Set how the next commit waits for the disk; SQLite does not allow this inside of a transaction."""
+        self._present = ""  # unknown: an interrupt may come before or after the next statement
         connection.execute(f"PRAGMA synchronous = {wanted}")
         self._present = wanted
 
@@ -390,7 +393,7 @@ class SQLiteDatabase(Database):
                     raise
 
     def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> SQLiteTx | None:
-        """Do one caller's work; return its transaction, unless it failed."""
+        """Do one caller's work; return its transaction, or None after an error, which only this caller gets."""
         tx = SQLiteTx(self, cursor)
         if not alone:
             cursor.execute("SAVEPOINT one")
@@ -423,7 +426,7 @@ class SQLiteDatabase(Database):
         return translated
 
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Return the error to raise for a driver's error; a locked file has a separate error."""
+        """Return the error to raise for a driver's error; a locked file and an invalid text have their own kinds."""
         locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
         if is_undecodable(error):
             self.suspect = True

@@ -21,7 +21,7 @@ def _code(error: BaseException | None) -> int | None:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Return True if another connection has the lock, so a retry may work soon."""
+    """Return True if another connection has the lock, so that a retry may soon succeed."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
@@ -31,12 +31,12 @@ def is_undone(error: BaseException) -> bool:
 
 
 def is_undecodable(error: BaseException | None) -> bool:
-    """Return True if a text column was found to hold bytes that are not valid text."""
+    """Return True if a statement failed because it read a text that is not valid UTF-8."""
     return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
 
 
 def explain(error: BaseException, path: str, patience: float) -> str:
-    """Return what an error means for the file at `path`; empty if SQLite's own message must do."""
+    """Return what an error means for the file at `path`; empty if there is nothing to add to SQLite's own message."""
     kind = _code(error)
     if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path)):
         return f"the disk of {path} is full; make room there, then it goes on by itself"

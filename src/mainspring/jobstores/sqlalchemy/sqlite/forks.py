@@ -1,4 +1,4 @@
-"""SQLite and forks: a fork waits until no thread of this process is inside SQLite."""
+"""Make a fork wait until no thread of this process is inside SQLite."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["readers", "watch"]
 
 
 class Readers:
-    """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
+    """The threads that read. A fork waits until none is inside SQLite: the child would inherit SQLite's held locks."""
 
     def __init__(self) -> None:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Start with no thread inside, as in a child: a thread of the parent may have held the lock."""
+        """Start with no thread inside and a new lock; in a child, a thread of the parent may have held the old one."""
         self._changed = threading.Condition()
         self._threads = 0
         self._forking: int | None = None
@@ -37,13 +37,13 @@ class Readers:
             self._changed.notify_all()
 
     def keep_out(self) -> None:
-        """Let no other thread in, and wait until all are out."""
+        """Let no other thread in, and wait until all are out, but at most STEP_TIMEOUT_SECONDS."""
         with self._changed:
             self._forking = threading.get_ident()
             self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
-        """Let threads in again, in the process that forked."""
+        """Let threads in again after the fork."""
         with self._changed:
             self._forking = None
             self._changed.notify_all()
@@ -56,7 +56,7 @@ _held: list[threading.Lock] = []
 
 
 def watch(turn: threading.Lock) -> None:
-    """Make every fork wait for this lock, which a database's writer holds."""
+    """Make every fork wait for this lock, which a database holds while it writes."""
     _turns.add(turn)
     _hook()
 
@@ -69,8 +69,8 @@ def _hook() -> None:
 
 def _pause() -> None:
     readers.keep_out()
-    # SQLite remembers per process who has the write lock. A child forked inside a transaction would think that one of
-    # its own connections has it, and wait for ever.
+    # SQLite remembers for each process which connection has the write lock. A child that is forked inside a transaction
+    # would think that one of its own connections has it, and wait for ever.
     for turn in list(_turns):
         if turn.acquire(timeout=STEP_TIMEOUT_SECONDS):
             _held.append(turn)

@@ -1,4 +1,4 @@
-"""The clock of a SQLite store: the host's, the same for all its processes."""
+"""The clock of a SQLite store: the host's clock, which all its processes share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mainspring.jobstores.sqlalchemy.database import log
 __all__ = ["HostClock"]
 
 SMALL_STEP_US: Final = 2 * SECOND
-"""Smooth over steps back of the clock of up to this many microseconds."""
+"""Smooth over a step back of the wall clock of at most this many microseconds."""
 
 
 class HostClock:
-    """The host's wall clock, the same for all its processes, so that they agree on whose lease is over.
+    """The host's wall clock; all processes of the host share it, so they agree on which leases are over.
 
     After a small step back, this clock runs at half speed until the wall clock has caught up. A bigger step means that
     the wall clock was ahead, and this clock follows at once.

@@ -1,4 +1,4 @@
-"""Waking the processes that share a SQLite file: a datagram socket each, in a private folder beside the file."""
+"""Wake the processes that share a SQLite file: each has a datagram socket in a private folder beside the file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mainspring.jobstores.sqlalchemy.waking import Waker, log
 __all__ = ["SocketWaker"]
 
 _ANYTHING, _RUNS = b".", b"r"
-"""What a datagram may say of the change that it is about."""
+"""The two datagrams: anything may have changed, or only runs have."""
 
 SHORTEST_QUEUE: Final = 10
 """A socket holds at least this many datagrams (Linux: net.unix.max_dgram_qlen)."""
-FRESH_NS: Final = 50_000_000  # ns: a second change of a folder within this time may not show in its timestamp
+FRESH_NS: Final = 50_000_000  # a second change of a folder within this many ns may not show in its timestamp
 SOCKETLESS_LOOK_SECONDS: Final = 0.05
-"""Without a socket, look for ends of runs this often: at a number that changes with every write to the file."""
+"""Without a socket, look for ends of runs this often, by a number that changes with every write to the file."""
 
 
 class SocketWaker(Waker):
@@ -36,7 +36,7 @@ class SocketWaker(Waker):
         self.data_version: Callable[[], int] = int
         self._seen = 0
         self._look_at = 0.0 if look_every else math.inf
-        """When to look for changes that no datagram told of, though others come all the time."""
+        """When to look for changes without a datagram, even if datagrams about other changes come all the time."""
         # A suffix that SQLite itself does not use.
         self._folder = None if path is None else f"{path}-wake"
         if not hasattr(socket, "AF_UNIX"):
@@ -87,7 +87,7 @@ class SocketWaker(Waker):
                     self._descriptor = None
 
     def end(self) -> None:
-        """Remove this node's socket, and the folder with the last of them."""
+        """Remove this node's socket, and also the folder if this was the last socket."""
         self.deafen()
         if self._sender is not None:
             self._sender.close()
@@ -116,7 +116,8 @@ class SocketWaker(Waker):
             while word := self._socket.recv(16):
                 step += RUNS_STEP if word == _RUNS else 1
                 number += 1
-        # A full queue drops what comes, which may have said anything; and not every process can send to this one.
+        # A full queue drops further datagrams, which may have been about anything. And not every process can send to
+        # this one.
         if not 0 < number < SHORTEST_QUEUE or (self._look_at <= time.monotonic() and self.look()):
             step |= 1
         return step
@@ -154,7 +155,7 @@ class SocketWaker(Waker):
                         os.unlink(self._address(name))
 
     def _address(self, name: str) -> str:
-        """Return the path of a socket, through an open folder, because such a path is limited to 107 bytes."""
+        """Return the path of a socket; a long one goes through the open folder, because the limit is 107 bytes."""
         assert self._folder is not None
         if len(os.fsencode(self._folder)) + len(name) < 100:
             return f"{self._folder}/{name}"

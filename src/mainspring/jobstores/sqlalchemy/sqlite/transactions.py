@@ -1,4 +1,4 @@
-"""SQLite's statements, each for many rows at once."""
+"""The statements of SQLite: each reads or writes many rows at once."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _ID, _TOKEN = attrgetter("id"), attrgetter("token")
 _BLOBS: Final = frozenset(["payload", "state", "live"])
 _INSERT_SIZES: Final = (256, 64, 16, 4, 1)
 _UPDATE_SIZES: Final = (32, 8, 1)
-"""How many rows a statement writes: few rows cost less one by one, and a long update costs more for each row."""
+"""How many rows one statement writes. A few rows cost less one by one, and a long update costs more for each row."""
 _NAMES: Final = tuple(f"c{number}" for number in range(1, 100))
-"""The names of the values of a row that is updated alone."""
+"""The names of the parameters for a row that is updated alone."""
 _ADD_ONE: Final = (
     f"INSERT INTO {{runs}} ({', '.join(FRESH + FIRED)}, status, attempt, cancelling)"
     f" SELECT {', '.join('?' * len(FRESH + FIRED))}, 'pending', 0, 0"
@@ -60,12 +60,12 @@ _LOOK: Final = (
     " EXISTS (SELECT 1 FROM {runs} WHERE status = 'running' AND token = ?),"
     f" (SELECT json_group_array(json_array(lane, priority, run_at)) FROM ({LEVELS[False]}))"
 )
-"""Whatever a claim looks at first."""
+"""The first look of a claim: limits, gates, runs that the token holds, and levels."""
 _decode: Final = msgspec.json.Decoder().decode
 
 
 class SQLiteTx(StoreTx):
-    """A transaction on the writer connection, or statements on a reader's."""
+    """A transaction on the writer connection, or single statements on a reader's."""
 
     database: SQLiteDatabase
     begun = True
@@ -104,7 +104,7 @@ class SQLiteTx(StoreTx):
         return settle_others(outcomes, self._succeed(plain), super().settle)
 
     def _succeed(self, outcomes: list[SettleRow]) -> Collection[str]:
-        """Write successes if all of them are as their claims know them; return the ids of those written."""
+        """Write the successes if all their runs are as the claims know them, otherwise none; return the written ids."""
         runs = sorted([each.run for each in outcomes], key=_ID)
         ids = list(map(_ID, runs))
         [(tokens,)] = self.all(_HELD_PLAINLY, self.many(ids))
@@ -117,8 +117,8 @@ class SQLiteTx(StoreTx):
         self.make_room({}, runs)
         return set(ids)
 
-    # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
-    # threads. So many rows are read as one value, and written by few statements.
+    # The driver releases the GIL for each step of a statement, that is, for each row, and must win it back from other
+    # threads. So read many rows as one value, and write them with few statements.
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
         [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
@@ -145,7 +145,7 @@ class SQLiteTx(StoreTx):
         self._write(_insert, _INSERT_SIZES, table, columns, rows)
 
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
-        """Update rows by id; an expression without `{new}` takes no value from the rows, and comes last."""
+        """Update rows by id; an expression without `{new}` takes no value from the rows, so it must come last."""
         self._write(_update, _UPDATE_SIZES, table, columns, rows)
 
     def _write(
@@ -156,7 +156,7 @@ class SQLiteTx(StoreTx):
         columns: tuple[Any, ...],
         rows: Sequence[Row],
     ) -> None:
-        """Execute a statement for all rows, many at a time; each batch size has one prepared text."""
+        """Execute a statement for all rows, many at a time; each batch size has one text, which the driver caches."""
         done = 0
         for size in sizes:
             while len(rows) - done >= size:
@@ -172,7 +172,7 @@ class SQLiteTx(StoreTx):
 
 @lru_cache(100)
 def _names(lanes: tuple[str, ...]) -> tuple[str, str]:
-    """Return the queues of lanes and the lanes as parameters: a node asks for the same ones again and again."""
+    """Return the queues of lanes, and the lanes, as parameters; cached: a node asks for the same ones all the time."""
     return SQLiteTx.many(queues_of(lanes)), SQLiteTx.many(lanes)
 
 
@@ -207,10 +207,10 @@ def _update(table: str, columns: tuple[Set, ...], size: int) -> str:
     sets = []
     for number, column in enumerate(columns, 2):
         name, value = (column, "{new}") if isinstance(column, str) else column
-        # By name, since an expression may have it twice; Python 3.12 warns of numbers.
+        # Use named parameters: an expression may have one twice, and Python 3.12 warns about numbered ones.
         new = f":c{number}" if size == 1 else f"new.column{number}"
         sets.append(f"{name} = {value.format(new=new, old=f'{{{table}}}.{name}')}")
-    if size == 1:  # twice as quick as FROM
+    if size == 1:  # for one row, this is twice as quick as FROM
         return f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = :c1"
     width = 1 + sum(isinstance(column, str) or "{new}" in column[1] for column in columns)
     new = f"(VALUES {_marks(width, size)}) AS new"
@@ -222,7 +222,7 @@ def _marks(width: int, size: int) -> str:
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:
-    """Return text as SQLite has it; bytes if it is not valid text."""
+    """Return the text of a value; the bytes themselves if they are not valid UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,1 +1,1 @@
-"""The steps of the SQL stores: what each verb does inside a transaction, with its statements."""
+"""The steps of the SQL stores: the work of each verb inside a transaction, with its statements."""

@@ -31,29 +31,32 @@ __all__ = [
 ]  # fmt: skip
 
 Claimed = tuple[int, list[RunRow], int | None]
-"""The store's now, the claimed runs, and when others can be had."""
+"""The store's now, the claimed runs, and when other runs can be claimed."""
 KEEP_CLAIM: Final = "UPDATE {runs} SET lease_until = lease_until + 1 WHERE status = 'running' AND token = ?"
-"""Any commit that waits for the disk brings all earlier ones there; SQLite commits nothing if no byte has changed."""
+"""Changes the claimed runs slightly, only to commit: a commit that waits for the disk brings all earlier ones there.
+
+The change is necessary because SQLite commits nothing if no byte has changed.
+"""
 Level = tuple[str, int]
-"""A lane and a priority at which runs wait in it."""
+"""A lane, and a priority of runs that wait in it."""
 
 _ID: Final = attrgetter("id")
 
 
 class TakenLevel(NamedTuple):
-    """The runs that a dialect has leased while it looked: the due ones of some lanes of a want, at one priority."""
+    """Runs that a dialect has leased in the same step as its look: due runs of one want, at one priority."""
 
     want: int
-    """Which of the wants it is."""
+    """The index of the want."""
     priority: int
     lanes: Sequence[str]
     runs: list[RunRow]
     times: list[int]
-    """When other runs of these lanes can be had at this priority."""
+    """When other runs of these lanes at this priority can be claimed."""
 
 
 class Look(NamedTuple):
-    """What a claim sees first, and what it may have taken at the same time."""
+    """The first look of a claim, and the runs that it may have leased in the same step."""
 
     now: int
     limits: dict[str, int]
@@ -63,7 +66,7 @@ class Look(NamedTuple):
     held: list[Row]
     """The runs that the token holds already."""
     levels: list[tuple[str, int, int]] | None = None
-    """Each level with the time of its first run, before any was taken; None if that was not asked."""
+    """Each level with the time of its first run, before the look leased any; None if the look did not read them."""
     taken: TakenLevel | None = None
 
 
@@ -71,7 +74,7 @@ STARTING_KEY: Final = ">"
 """A unique key that begins with this lasts only until its run starts."""
 
 FEW_LANES: Final = 4
-"""Up to this many lanes, read as many runs of each as are wanted from all together."""
+"""For up to this many lanes, read from each lane as many runs as are wanted from all of them together."""
 
 HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
 # Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
@@ -93,7 +96,7 @@ first(lane, priority, run_at) AS (
                               ORDER BY r.run_at LIMIT 1)
       FROM level WHERE priority IS NOT NULL)
 """
-"""Tells the first run of each level of the wanted lanes, of those at gates or of the others."""
+"""Finds the first run of each level of the wanted lanes, either among the runs at gates or among the others."""
 _LEVELS: Final = f"{WITH_LEVELS}SELECT lane, priority, run_at FROM first WHERE run_at IS NOT NULL"
 _AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
 _LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
@@ -123,10 +126,10 @@ _LEASE: Final = (
 
 
 class ClaimVerbs(GateVerbs):
-    """Claims due runs, in statements that every dialect has."""
+    """The verbs that claim runs, in statements that every dialect has."""
 
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
-        """Lease due runs, for each want up to its limit of its lanes; if this token holds runs, return those."""
+        """Lease due runs, for each want up to its limit from its lanes; if the token has runs already, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
         now, limits, gated, held, levels, taken = self.look(wants, lanes, node, token, lease)
         terms = (node, token, now + int(lease * SECOND), now)
@@ -148,7 +151,7 @@ class ClaimVerbs(GateVerbs):
             return now, sorted(map(run_row, held), key=_urgency), min(firsts, default=None)
         claimed: list[RunRow] = []
         times: list[int] = []
-        left: dict[int, list[Level]] = {}  # by the time after which to look again
+        left: dict[int, list[Level]] = {}  # levels that may have more runs, by the time after which to look for them
         for number, (names, limit) in enumerate(wants):
             waiting = [level for name in dict.fromkeys(names) for level in of_lane.get(name, ())]
             if taken is not None and taken.want == number:
@@ -161,7 +164,7 @@ class ClaimVerbs(GateVerbs):
             found, later, looked = self._claim_due(waiting, limit, terms)
             claimed += found
             times += later
-            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            # Only a full claim leaves due runs; otherwise other nodes are claiming the rest.
             left.setdefault(0 if len(found) >= limit else now, []).extend(looked)
         for after, some in left.items():
             times += self.next_of(some, after) if some else []
@@ -170,7 +173,7 @@ class ClaimVerbs(GateVerbs):
     def _claim_due(
         self, levels: Sequence[tuple[str, int, int]], limit: int, terms: Terms
     ) -> tuple[list[RunRow], list[int], list[Level]]:
-        """Lease the most urgent runs; return them, when others are due, and at which other levels runs may be left."""
+        """Lease the most urgent runs; return them, the times of later runs, and the levels that may have more runs."""
         later: list[int] = []
         due: dict[int, list[tuple[int, str]]] = {}
         for lane, priority, first in levels:
@@ -181,8 +184,8 @@ class ClaimVerbs(GateVerbs):
         claimed: list[RunRow] = []
         looked: list[Level] = []
         for priority in sorted(due, reverse=True):
-            # No lane whose first run comes after those of as many others as there is room for has one of the most
-            # urgent.
+            # Each of the `room` most urgent runs is in one of the `room` lanes whose first runs are earliest: skip the
+            # other lanes.
             room = max(0, limit - len(claimed))
             peers = sorted(due[priority])
             if len(peers) > room:
@@ -198,9 +201,9 @@ class ClaimVerbs(GateVerbs):
         return claimed, later, looked
 
     def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
-        """Look at the limits of queues, at gates, and at the runs held under a token.
+        """Read the limits of the queues, whether runs wait at gates, and the runs that the token holds.
 
-        A dialect may take runs in the same step, if neither limits nor gates matter and the token holds none.
+        A dialect may lease runs in the same step, if neither limits nor gates matter and the token holds none.
         """
         limits: dict[str | None, int] = {}
         if lanes:
@@ -215,16 +218,16 @@ class ClaimVerbs(GateVerbs):
         return LimitedClaim(self, wants, lanes, terms).make()
 
     def levels(self, lanes: list[str], gated: bool = False) -> list[Any]:
-        """Return each priority at which runs wait in a lane, and the time of the first of them.
+        """Return each level of the lanes, with the time of its first run.
 
-        Look at runs that stand at a gate, or at those that do not.
+        With `gated`, look only at runs that stand at a gate; without it, only at the others.
         """
         if len(lanes) == 1:
             return self.all(_LEVELS_OF_ONE[gated], lanes[0])
         return self.all(LEVELS[gated], self.many(lanes))
 
     def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
-        """Return when the first runs after a time can be had at these levels."""
+        """Return the time of the first run after `after`, for each level that has one."""
         if len(levels) == 1:
             found = self.all(NEXT[gated], *levels[0], after)
         else:
@@ -238,7 +241,7 @@ class ClaimVerbs(GateVerbs):
     def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked.
 
-        Return with them when the next ones of these levels can be had, or None if that was not asked.
+        Also return when the next runs of these levels can be claimed, or None if the statement did not ask for that.
         """
         if not self.begun:
             self.begin()
@@ -274,7 +277,7 @@ class ClaimVerbs(GateVerbs):
     def best_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
     ) -> list[Sequence[Any]]:
-        """Read the most urgent due runs; at first only as many of each lane as are probably needed."""
+        """Read the most urgent due runs; at first, read of each lane only as many as are probably needed."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
         by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}
@@ -307,7 +310,7 @@ def _urgency(run: RunRow) -> tuple[int, int, str]:
 
 
 def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-    """Renew leases and keep their holders' reports."""
+    """Renew each lease that its token still holds, and store the report; return the state of each hold."""
     ids = sorted({beat.run_id for beat in beats})
     held = {
         run_id: (token, cancelling)
@@ -332,7 +335,7 @@ def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
 
 
 def lapsed(tx: Tx, limit: int, skip: int) -> list[RunRow]:
-    """Read running runs whose lease is over, without the first `skip`."""
+    """Read running runs whose lease is over, missing or impossibly long, without the first `skip`."""
     rows = tx.all(
         f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running'"
         " AND (lease_until <= ? OR lease_until IS NULL OR lease_until > ?) ORDER BY lease_until, id LIMIT ? OFFSET ?",
@@ -345,7 +348,7 @@ def lapsed(tx: Tx, limit: int, skip: int) -> list[RunRow]:
 
 
 def cancel(tx: Tx, run_ids: Sequence[str]) -> list[bool]:
-    """Mark running runs to be stopped."""
+    """Mark running runs to be stopped; return which of the runs were running."""
     ids = sorted(set(run_ids))
     running = {
         run_id

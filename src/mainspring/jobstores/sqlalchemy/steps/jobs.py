@@ -1,4 +1,4 @@
-"""Jobs in SQL: write, find due, fire and set aside, with the statements beside each step."""
+"""Write, find, fire and set aside jobs in SQL, with the statements beside each step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ADDED: Final = ("id", "at", "nominal", "due_at", "frame", "version", "incarnati
 
 
 class JobVerbs(RunVerbs):
-    """Adds jobs, returns due ones and fires them, in statements that every dialect has."""
+    """The verbs that add, find and fire jobs, in statements that every dialect has."""
 
     def add_jobs(self, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
         """Write jobs, all or none; return the version and incarnation of each."""
@@ -65,12 +65,12 @@ class JobVerbs(RunVerbs):
         return answers
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
+        """Return now, the due jobs, and when another job may be due; hide the returned jobs for `hold` seconds."""
         if not self.begun:
             self.begin()
         now = self.now
         found = self.all(_DUE, now, limit + 1)
-        # One more job than requested tells when the next of the others can be had.
+        # The query reads one job more than requested: that one says when another job may be due.
         next_at = found[limit][-1] if len(found) > limit else instant(self.one(_NEXT, now))
         page = self.really_due([JobRow(*row[:-1]) for row in found[:limit]], now)
         if page and hold > 0:
@@ -79,16 +79,17 @@ class JobVerbs(RunVerbs):
         return now, page, next_at
 
     def really_due(self, page: list[JobRow], now: int) -> list[JobRow]:
-        """Sort jobs that were read, and count the unfinished runs of each.
+        """Return the jobs of a page that are really due, sorted, with the number of unfinished runs of each.
 
-        Leave out and correct jobs that look due only because their `due_at` was altered.
+        If a job only looks due because its `due_at` was altered, correct it and leave it out.
         """
         early = [row.id for row in page if row.at is None or row.at > now]
         if early:
             self.run("UPDATE {jobs} SET due_at = at WHERE id {in}", self.many(sorted(early)))
             page = [row for row in page if row.id not in early]
         if page:
-            # Count in a later statement, so that it sees the runs of every fire before the version that was read.
+            # Count in a later statement than the one that read the jobs: it sees the runs of every fire that led to the
+            # versions that were read.
             owners = [f"{row.id}@{row.incarnation}" for row in page]
             counts: dict[str, int] = dict(self.all(_UNFINISHED, self.many(owners)))
             for row, owner in zip(page, owners, strict=True):
@@ -97,7 +98,7 @@ class JobVerbs(RunVerbs):
         return page
 
     def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
-        """Take each step whose job is unchanged and due; return the runs that each inserted, None if it was lost."""
+        """Write each firing whose job is unchanged, and due unless `besides`; return its new runs, None if refused."""
         if not self.begun:
             self.begin()
         now, until = self.now, self.now + int(lease * SECOND)
@@ -155,7 +156,7 @@ def _first_taken(rows: Sequence[JobRow], stored: Container[str]) -> str:
 
 
 def instant(row: Row | None) -> int | None:
-    """Return the time that is a row's only value."""
+    """Return the time that is a row's only value; raise TypeError if it was altered."""
     if row is None or row[0] is None:
         return None
     if not isinstance(row[0], int):
@@ -164,7 +165,7 @@ def instant(row: Row | None) -> int | None:
 
 
 def simple(firings: Sequence[FireRow]) -> bool:
-    """Return True if each job is due and occurs once, each run occurs once, and no run is missed or has a key."""
+    """Return True if no firing is `besides` or has missed records, no run is keyed, and no job or run occurs twice."""
     runs = [run for step in firings for run in step.runs]
     return (
         not any(step.missed or step.besides for step in firings)
@@ -175,7 +176,7 @@ def simple(firings: Sequence[FireRow]) -> bool:
 
 
 def update_job(tx: Tx, row: JobRow, version: int) -> None:
-    """Replace a job if its version is the row's."""
+    """Replace a job if it still has the version of the row; otherwise raise JobLookupError or VersionConflict."""
     changed = tx.run(
         "UPDATE {jobs} SET at = ?, nominal = ?, due_at = ?, frame = ?, version = ? WHERE id = ? AND version = ?",
         row.at,
@@ -194,7 +195,7 @@ def update_job(tx: Tx, row: JobRow, version: int) -> None:
 
 
 def get_jobs(tx: Tx, job_ids: Sequence[str] | None) -> list[JobRow]:
-    """Read jobs, or all, by next run time, paused ones last."""
+    """Read these jobs, or all, sorted by next run time with the paused ones last."""
     rows: list[Row] = []
     if job_ids is None:
         rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}}")
@@ -204,7 +205,7 @@ def get_jobs(tx: Tx, job_ids: Sequence[str] | None) -> list[JobRow]:
 
 
 def remove_jobs(tx: Tx, job_ids: Sequence[str] | None, table: str) -> int:
-    """Remove jobs, or all, from the table that has those that can fire or those that were set aside."""
+    """Remove these jobs, or all, from `jobs`, which holds those that can fire, or from `broken`; return how many."""
     if job_ids is None:
         return tx.run(f"DELETE FROM {{{table}}}")
     return tx.run(f"DELETE FROM {{{table}}} WHERE id {{in}}", tx.many(sorted(set(job_ids)))) if job_ids else 0
@@ -216,7 +217,7 @@ def next_at(tx: Tx) -> int | None:
 
 
 def next_due(tx: Tx) -> int | None:
-    """Return the earliest time at which `due` returns a job."""
+    """Return the earliest time at which `due` may return a job."""
     return instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"))
 
 
@@ -224,7 +225,7 @@ def next_due(tx: Tx) -> int | None:
 
 
 def set_aside(tx: Tx, job_id: str, version: int, reason: str) -> bool:
-    """Set aside a job that cannot be restored."""
+    """Set aside a job that cannot be restored; return False if it is gone or has another version."""
     row = tx.one(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id = ? AND version = ? {{lock}}", job_id, version)
     if row is None:
         return False
@@ -248,7 +249,7 @@ def broken_jobs(tx: Tx) -> list[BrokenJob]:
 
 
 def restore(tx: Tx, job_id: str, version: int) -> bool:
-    """Put back a job that was set aside, unchanged."""
+    """Put back the last job that was set aside under this id; return False if there is none."""
     row = tx.one(
         "SELECT incarnation, at, nominal, frame, miss FROM {broken} WHERE id = ?"
         " ORDER BY broken_at DESC, incarnation DESC LIMIT 1 {lock}",

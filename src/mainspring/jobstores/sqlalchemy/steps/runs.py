@@ -1,4 +1,4 @@
-"""Runs in SQL: add, settle and delete, with the statements beside each step."""
+"""Add, settle and delete runs in SQL, with the statements beside each step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
 FRESH: Final = (
     "id", "payload", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group_id", "task", "label",
 )  # fmt: skip
-"""The columns of a run that was just enqueued: the others follow from that. A run of a job has those of FIRED, too."""
+"""The columns to insert for a run that was just enqueued: the others have fixed values. A fired run also has FIRED."""
 FIRED: Final = ("owner", "job_id")
 # Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
@@ -42,10 +42,10 @@ WRITTEN: Final[tuple[Set, ...]] = tuple(
 SUCCEEDED: Final[tuple[Set, ...]] = (
     "state", "lane", "finished_at", "expires_at", ("status", "'succeeded'"), ("lease_until", "NULL"),
 )  # fmt: skip
-"""All that a plain success changes; the lane, if another kind of executor was needed than was known."""
+"""The columns that a plain success changes; the lane changes if the run needed another executor than was known."""
 _FLOW: Final = ("followed", "refused", "waits", "gate", "gate_spec")
 PLACED: Final = (*INSERTED, *_FLOW, "at_gate")
-"""The columns of a run that comes after others or has a gate; for other runs the database fills in the last ones."""
+"""The columns of a run that comes after others or has a gate; for other runs, the last columns keep their defaults."""
 COLUMNS: Final = (
     "id", "payload", "state", "queue", "status", "run_at", "created_at", "keep", "lane", "priority", "attempt", "token",
     "node", "lease_until", "claimed_at", "finished_at", "live", "owner", "job_id", "group_id", "unique_key",
@@ -58,7 +58,7 @@ CLAIMED: Final = (
 )  # fmt: skip
 """The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
 Terms = tuple[str, str, int, int]
-"""The terms of a claim: node, token, until when, now."""
+"""The terms of a claim: the node, the token, the end of the lease, and now."""
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
@@ -89,7 +89,7 @@ def run_row(row: Sequence[Any]) -> RunRow:
 
 
 def claimed_row(row: Sequence[Any], terms: Terms) -> RunRow:
-    """Build the row of a run that is claimed from the values of CLAIMED, and maybe more values after them."""
+    """Build the row of a claimed run from the values of CLAIMED; ignore any values after them."""
     node, token, until, now = terms
     (
         run_id, call, state, queue, run_at, created_at, keep, lane, priority, attempt, finished_at, live, owner, job_id,
@@ -104,7 +104,8 @@ def claimed_row(row: Sequence[Any], terms: Terms) -> RunRow:
 def written_row(run: RunRow, now: int) -> Row:
     """Return a run's id and the values of WRITTEN."""
     ended = run.status in FINAL_VALUES
-    # Make it even, so that the sum is odd if `keep` is: pruning by count sees in the index which runs to skip.
+    # Make `now` even, so that the sum is odd only if `keep` is, that is, if the run has an explicit retention: pruning
+    # by count then sees in the index which runs to skip.
     expires_at = (NEVER if run.status == _BROKEN else (now & -2) + run.keep) if ended else None
     return (
         run.id, run.state, run.live, run.queue, run.lane, run.status, run.priority, run.run_at, run.finished_at,
@@ -124,7 +125,7 @@ def inserted_row(run: RunRow, now: int) -> Row:
 
 
 def is_fresh(run: RunRow) -> bool:
-    """Return True if a run is new and waits, comes after no other, and has neither a unique key nor a gate."""
+    """Return True if a run is new and pending, comes after no other, and has neither a unique key nor a gate."""
     return (
         run.status == "pending" and not (run.attempt or run.after or run.cancelling or run.waits or run.followed)
         and run.unique is None and run.gate is None and run.live is None and run.node is None and run.token is None
@@ -143,7 +144,7 @@ def plain(runs: Iterable[RunRow]) -> bool:
 
 
 def unkeyed(runs: Iterable[RunRow]) -> bool:
-    """Return True if all runs wait or run, and none has a unique key or comes after another."""
+    """Return True if all runs are pending or running, and none has a unique key or comes after another."""
     return all(
         run.unique is None and not run.after and run.status != "blocked" and run.status not in FINAL_VALUES
         for run in runs
@@ -151,19 +152,19 @@ def unkeyed(runs: Iterable[RunRow]) -> bool:
 
 
 def ends(outcomes: Sequence[SettleRow]) -> bool:
-    """Return True if all outcomes end different runs that are still held."""
+    """Return True if every outcome ends a run under the condition HELD, and no run occurs twice."""
     return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
         {each.run.id for each in outcomes}
     ) == len(outcomes)
 
 
 def is_plain_end(outcome: SettleRow) -> bool:
-    """Return True if nothing follows from the end of a run, as far as its claim knows."""
+    """Return True if, as far as its claim knows, a run has no follow-ups, no successors and no gate."""
     return not outcome.then and not outcome.run.followed and outcome.run.gate is None
 
 
 def is_plain_success(outcome: SettleRow) -> bool:
-    """Return True if a held run has succeeded, and nothing but that is to be written, as far as its claim knows."""
+    """Return True if a held run has succeeded and, as far as its claim knows, nothing else has to be written."""
     run = outcome.run
     return (
         outcome.condition is Condition.HELD and run.status == "succeeded" and run.live is None
@@ -174,7 +175,7 @@ def is_plain_success(outcome: SettleRow) -> bool:
 def settle_others(
     outcomes: Sequence[SettleRow], written: Collection[str], settle: Callable[[Sequence[SettleRow]], Sequence[bool]]
 ) -> list[bool]:
-    """Settle the outcomes that are not written yet; return which of all are written then."""
+    """Settle the outcomes that are not written yet; return for every outcome whether it is written now."""
     if len(written) == len(outcomes):
         return [True] * len(outcomes)
     answers = iter(settle([each for each in outcomes if each.run.id not in written]))
@@ -182,16 +183,18 @@ def settle_others(
 
 
 class RunVerbs(GateVerbs):
-    """Adds and settles runs, in statements that every dialect has."""
+    """The verbs that add and settle runs, in statements that every dialect has."""
 
     judged: ClassVar[tuple[str, ...]] = JUDGED
-    """What `settle` reads of each run; on a server also until when somebody waits for an end."""
+    """The columns of each run that `settle` reads; on a server also the mark of processes that wait for an end."""
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
-        """Insert the new runs; return for each id the id under which it is stored, empty if the id is known.
+        """Insert the new runs; return an answer for each id.
 
-        A known id changes nothing; the id of a deleted run stays known for an hour. If another node inserts the same id
-        or key between the check and the insert, the insert fails and the whole transaction starts again.
+        The answer is the id itself if the run was inserted, empty if the id is known, the id of the run that holds its
+        unique key, or None if a run that it comes after is not in the store. A known id changes nothing; the id of a
+        deleted run stays known for an hour. If another node inserts the same id or key between the check and the
+        insert, the insert fails and the whole transaction starts again.
         """
         if not self.begun:
             self.begin()
@@ -228,7 +231,7 @@ class RunVerbs(GateVerbs):
         return answers
 
     def _placement(self, runs: Sequence[RunRow], known: set[str]) -> Placement:
-        """Lock the runs outside of this call that new runs come after, and return the judge of the new ones."""
+        """Lock the stored runs that new runs come after; return the judge of the new runs."""
         new = [run for run in runs if run.id not in known]
         outside = {each.id for run in new for each in run.after}.difference(map(_id, new))
         return Placement(self.predecessors(outside), self.now)
@@ -279,27 +282,27 @@ class RunVerbs(GateVerbs):
         return found.answers
 
     def note_ends(self, awaited: Sequence[int | None]) -> None:
-        """Note that runs have ended, and whether somebody waits for that, by the mark that was read with them."""
+        """Note that runs have ended; `awaited`, if it was read, is the mark of processes that wait for an end."""
         self.ended = True
         if awaited:
             self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
-        """Let parked runs in for those that have left their gates; wake sleepers if a queue may be below its limit."""
+        """Let parked runs in for runs that have left their gates; wake sleepers if a queue may be below its limit."""
         if freed:
             self.let_in(freed)
         limited = self.database.limited
         self.stirred |= bool(limited) and any(run.queue in limited for run in runs)
 
     def _send_back(self, found: Judgement) -> None:
-        """Forget the edges of runs that are sent back, and write what this call has counted anew."""
+        """Delete the old edges of the runs that are sent back, and write their new counts and refusals."""
         self.forget_edges(sorted(found.back), [run_id for run_id, ended in found.back.items() if not ended])
         back = [found.written[run_id] for run_id in sorted(found.back)]
         self.update("runs", ("waits", "refused"), [(run.id, run.waits, run.refused) for run in back])
         self.update("runs", ("followed",), [(run_id, 0) for run_id in sorted(found.back) if found.back[run_id]])
 
     def _waiting_states(self, outcomes: Sequence[SettleRow]) -> dict[str, WaitingState]:
-        """Return who has refused a run, and its gate, where an outcome may depend on it; most runs have neither."""
+        """Return the refusal and the gate of each run whose outcome may depend on them; most runs have neither."""
         special = {each.run.id for each in outcomes if each.condition in _SPECIAL or each.run.gate is not None}
         return {
             run_id: WaitingState(*state)
@@ -307,7 +310,7 @@ class RunVerbs(GateVerbs):
         }
 
     def _holders(self, outcomes: Sequence[SettleRow], stored: Mapping[str, Row]) -> dict[str, str]:
-        """Return which runs hold the unique keys that other runs want back."""
+        """Return which runs hold the unique keys that these outcomes want to take again."""
         wanted: set[str] = set()
         for each in outcomes:
             run = each.run
@@ -337,7 +340,7 @@ def delete_runs(tx: EdgeVerbs, run_ids: Sequence[str]) -> int:
 
 
 def forget(tx: EdgeVerbs, ids: list[str]) -> None:
-    """Delete locked runs and their edges, and remember their ids."""
+    """Delete locked runs and their edges, and remember their ids for an hour."""
     if ids:
         until, those = tx.now + IDS_REMEMBERED_US, tx.many(ids)
         tx.database.forgotten += len(ids)

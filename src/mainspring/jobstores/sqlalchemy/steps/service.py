@@ -1,4 +1,4 @@
-"""Finding, pruning, queues, nodes and counters in SQL."""
+"""Find, count and prune runs, and describe queues and nodes, in SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FEW_RUNS: Final = 20_000
-"""Sort up to this many runs of a status by their age, rather than look for them among all."""
+"""Sort up to this many runs of a status by age, rather than search all runs for them."""
 IDS_REMEMBERED: Final = 100_000
 """Remember at most this many ids of deleted runs."""
 LONGEST_NODE_TTL_US: Final = 30 * 86400 * SECOND
@@ -46,10 +46,10 @@ RETENTION_SLACK_US: Final = 60 * SECOND
 LONGEST_RETENTION_US: Final = 10**17
 """Keep a run for at most this many microseconds: 3,000 years."""
 PINNED_US: Final = 3600 * SECOND
-"""Look again after this time at a run that stays for the sake of one that comes after it."""
+"""Look again after this time at a run that a successor still needs."""
 _PRUNED: Final = ("id", "status", "finished_at", "keep", "followed")
 _COUNTED: Final = f"expires_at < {NEVER} AND (expires_at & 1) = 0"
-"""Finished runs without a retention in their policy, as the index of `expires_at` knows them: counting reads no row."""
+"""Selects finished runs without an explicit retention by the index of `expires_at` alone, so counting reads no row."""
 _UNPINNED: Final = (
     "(followed = 0 OR NOT EXISTS (SELECT 1 FROM {edges} e JOIN {runs} s ON s.id = e.succ"
     f" WHERE e.pred = {{runs}}.id AND (s.expires_at IS NULL OR (e.mask & {HOLDS}) <> 0)))"
@@ -68,9 +68,9 @@ def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
 
 
 def standings(tx: Tx, run_ids: Sequence[str]) -> list[RunStanding | None]:
-    """Read the statuses of runs."""
+    """Read the statuses of runs; None for a run that is not there."""
     rows = tx.all("SELECT id, status, refused FROM {runs} WHERE id {in}", tx.many(sorted(set(run_ids))))
-    # A status that was altered is no status: whoever waits looks again after the sweep.
+    # Leave out an altered status: a waiting caller looks again after the sweep.
     found = {
         run_id: RunStanding(Status(status), refused) for run_id, status, refused in rows if status in STATUS_VALUES
     }
@@ -82,13 +82,13 @@ def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
     query = replace(query, status=tuple(dict.fromkeys(query.status)))
     if query.job_id is query.group is query.after is query.gate is None and query.status:
         if all(status.value in ENDED_BADLY for status in query.status):
-            # One status at a time: each has its part of the index in the wanted order.
+            # Read one status at a time: the index has the runs of each in the wanted order.
             parts = [_find(tx, replace(query, status=(each,)), after, limit) for each in query.status]
             return nlargest(limit, chain.from_iterable(parts), key=lambda row: (row.created_at, row.id))
         if Status.SUCCEEDED not in query.status and _are_few(tx, query):
             return _find_few(tx, query, after, limit)
         if Status.PENDING in query.status and Status.SUCCEEDED not in query.status and tx.database.kind == "postgresql":
-            # It knows how many there are of each, and chooses: walk through all by age, or sort the few.
+            # PostgreSQL estimates how many there are of each, and chooses: walk through all by age, or sort the few.
             halves = [(replace(query, status=(each,)), part) for each in query.status for part in _parts_of(each)]
             found = [_find(tx, half, after, limit, part) for half, part in halves]
             return nlargest(limit, chain.from_iterable(found), key=lambda row: (row.created_at, row.id))
@@ -102,7 +102,7 @@ def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int, part: str = "1
 
 
 def made_behind(tx: Tx, after: Run | None, number: int) -> int | None:
-    """Return the creation time of the run `number` runs older than another, or than the newest; this reads an index."""
+    """Return the creation time of the run `number` places behind `after`, or behind the newest; read only an index."""
     where, params = ("1 = 1", []) if after is None else ("created_at <= ?", [after.created_at])
     statement = f"SELECT created_at FROM {{runs}} WHERE {where} ORDER BY created_at DESC LIMIT 1 OFFSET ?"
     found = tx.all(statement, *params, number)
@@ -110,9 +110,10 @@ def made_behind(tx: Tx, after: Run | None, number: int) -> int | None:
 
 
 def _are_few(tx: Tx, query: RunQuery) -> bool:
-    """Return True if SQLite, which knows no numbers, should read all runs of these statuses and sort them.
+    """Return True if SQLite should read all runs of these statuses and sort them.
 
-    Otherwise it walks through all runs by their age, and finds one among a million that waits at the end.
+    SQLite does not know how many there are. By itself it walks through all runs by age: if only the last of a million
+    matches, it reads them all.
     """
     if tx.database.kind != "sqlite":
         return False
@@ -122,7 +123,7 @@ def _are_few(tx: Tx, query: RunQuery) -> bool:
 
 
 def _parts_of(status: Status) -> tuple[str, ...]:
-    """Return the conditions of the partial indexes that together hold all runs of a status: none holds all pending."""
+    """Return conditions that select all runs of a status by partial indexes: pending runs need two of them."""
     term = f"status = '{status.value}'"
     return (f"{term} AND at_gate IS NULL", f"{term} AND at_gate IS NOT NULL") if status is Status.PENDING else (term,)
 
@@ -132,7 +133,7 @@ def _find_few(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
     for each in query.status:
         where, params = _where(tx, RunQuery(status=(each,), queue=query.queue), after)
         for part in _parts_of(each):
-            # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
+            # The plus keeps SQLite from using the index by age. Sort only the ids: the records are large.
             statement = "SELECT created_at, id FROM {runs} WHERE %s AND %s ORDER BY +created_at DESC, id DESC LIMIT ?"
             found += tx.all(statement % (part, where), *params, limit)
     rows = {row.id: row for row in get_runs(tx, [run_id for _, run_id in nlargest(limit, found)])} if found else {}
@@ -155,7 +156,7 @@ def _where(tx: Tx, query: RunQuery, after: Run | None = None) -> tuple[str, list
         terms.append("gate = ? AND gate IS NOT NULL AND expires_at IS NULL")
         params.append(query.gate)
     if query.after is not None:
-        # Read the ids first: no plan can then look for them among all runs.
+        # Read the ids first, so that no plan can search all runs for them.
         ids = [run_id for (run_id,) in tx.all("SELECT succ FROM {edges} WHERE pred = ?", query.after)]
         terms.append("id {in}" if ids else "1 = 0")
         params += [tx.many(sorted(ids))] if ids else []
@@ -169,14 +170,14 @@ def _where(tx: Tx, query: RunQuery, after: Run | None = None) -> tuple[str, list
 
 
 def prune(tx: GateVerbs, limit: int, keep_runs: int) -> int:
-    """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids.
+    """Delete finished runs whose retention is over, then the oldest above `keep_runs`; forget old ids.
 
-    Spare runs that must stay for the sake of others, and look at them again later.
+    Spare runs that their successors still need, and look at them again later.
     """
     now = tx.database.trusted_now(tx)
     rows = tx.table(_PRUNED, "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
     ids, spared = _old(rows, now)
-    # Ask in a later statement than the one that locks the runs: since then no edge from them is added.
+    # Ask in a later statement than the one that locks the runs: since the lock, nobody can add an edge from them.
     pins = pinned(tx, sorted({row[0] for row in rows if row[4]}.intersection(ids)))
     ids = [run_id for run_id in ids if run_id not in pins]
     spared += [(row[0], ((now + PINNED_US) & -2) + (row[3] & 1)) for row in rows if row[0] in pins]
@@ -195,7 +196,7 @@ def prune(tx: GateVerbs, limit: int, keep_runs: int) -> int:
 
 
 def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple[str, int | None]]]:
-    """Separate runs that are really past their retention from those with an altered time; correct these."""
+    """Return the runs that are really past their retention, and the right `expires_at` of those with an altered one."""
     ids: list[str] = []
     spared: list[tuple[str, int | None]] = []
     for run_id, status, finished_at, keep, _ in rows:
@@ -211,11 +212,11 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
 
 
 def _surplus(tx: Tx, keep_runs: int, limit: int) -> Sequence[Sequence[Any]]:
-    """Lock and read finished runs that are too many, oldest first.
+    """Lock and read the finished runs above `keep_runs`, oldest first.
 
-    Counting reads an index entry for each kept run. So count again only after as many runs have ended as there is room
-    for, or one in a hundred of those kept. If there are more than one call deletes, remember which are too many: they
-    remain so, however many of them other nodes delete.
+    Counting reads an index entry for each kept run. So count again only after enough runs have ended to fill the room
+    that is left, and at least one in a hundred of `keep_runs`. If there are more than one call deletes, remember their
+    times: these runs remain surplus, however many of them other nodes delete.
     """
     database = tx.database
     if database.surplus_before is not None:
@@ -238,7 +239,7 @@ def _surplus(tx: Tx, keep_runs: int, limit: int) -> Sequence[Sequence[Any]]:
 
 
 def _forget_ids(tx: Tx, limit: int, now: int) -> None:
-    """Forget old ids of deleted runs; if there are too many, also the oldest. They are counted rarely."""
+    """Forget the ids of runs that were deleted long ago, and the oldest ids above IDS_REMEMBERED; count them rarely."""
     database, number = tx.database, limit
     old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
     if len(old) < limit and database.forgotten >= IDS_REMEMBERED // 10:
@@ -276,7 +277,7 @@ def _queues(tx: Tx) -> list[QueueInfo]:
 
 
 def _pending(tx: Tx, part: str, now: int) -> list[Any]:
-    # By lane, not by queue: the index of claims has all of it, in order, and no row has to be read.
+    # Group by lane, not by queue: the index of claims has all these values in order, so no row has to be read.
     waiting = "sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)"
     counted = f"SELECT lane, {waiting}, count(*), min(run_at) FROM {{runs}} WHERE {part} GROUP BY lane"
     return tx.all(counted, now)
@@ -286,7 +287,7 @@ def _pending(tx: Tx, part: str, now: int) -> list[Any]:
 
 
 def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
-    """Announce a node."""
+    """Announce a node for `ttl` seconds; delete the nodes whose time is over."""
     info = msgspec.json.encode(msgspec.structs.replace(node, beat_at=tx.now))
     until = tx.now + int(ttl * SECOND)
     if not tx.run("UPDATE {nodes} SET info = ?, expires_at = ? WHERE id = ?", info, until, node.id):
@@ -295,7 +296,7 @@ def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
 
 
 def leave(tx: Tx, node: NodeInfo) -> int:
-    """Remove a node."""
+    """Remove a node; return now."""
     tx.run("DELETE FROM {nodes} WHERE id = ?", node.id)
     return tx.now
 
@@ -337,7 +338,7 @@ def _count(tx: Tx, query: RunQuery) -> Stats:
 
 
 def _count_newest(tx: Tx, query: RunQuery, cap: int) -> Stats:
-    """Count among the newest runs: no index knows which have succeeded, and they may be few among a million."""
+    """Count only among the newest runs: no index knows which runs have succeeded, and few of a million may match."""
     where, params = _where(tx, query)
     newest = "SELECT status, queue FROM {runs} ORDER BY created_at DESC LIMIT ?"
     counted = f"SELECT coalesce(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0), count(*) FROM ({newest}) AS newest"
@@ -355,5 +356,5 @@ def _totals(tx: Tx) -> dict[str, int]:
 
 
 def generations(tx: Tx) -> tuple[Generation, ...]:
-    """Read the identity of these tables, and the last version, which tells them from an older state."""
+    """Return the identity of these tables, and their last version, which tells their state from an older one."""
     return (Generation(str(number(tx, "made") or ""), number(tx, "versions") or 0),)

@@ -1,8 +1,8 @@
-"""Find records that were altered behind the store's back: correct derived values, set the other records aside.
+"""Find records that somebody altered behind the store's back; correct derived values, set the other records aside.
 
-Every column keeps the type of its values; SQLite also takes bytes for text that are no text, and such a value fails
-every statement that reads it. Other values are of the right type and wrong: one may sort so that the record is never
-found again. So the sweep looks for records by their wrong values.
+Every column accepts only values of its type. But SQLite also accepts text that is not valid UTF-8, and every statement
+that reads such a text fails. An altered value may also have the right type and be wrong: it may sort so that no
+statement finds the record again. So the sweep searches for the wrong values themselves.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 __all__ = ["sweep"]
 
 SWEEP_PAGE_ROWS: Final = 500
-"""One transaction sets aside this many altered records of a table."""
+"""One transaction sets aside at most this many altered records of a table, besides those that it is given."""
 VALUE_CHARS_SHOWN: Final = 200
-"""The reason quotes this many characters of an altered value."""
+"""The reason quotes at most this many characters of an altered value."""
 MOST_AHEAD_US: Final = 60 * SECOND
 """No job is hidden from other schedulers for longer than this, and no clock is assumed to be ahead by more."""
 
@@ -49,7 +49,7 @@ _DROPPED: Final = ("limits", "gone", "queues", "nodes", "totals", "acts")
 """Tables whose altered rows are deleted."""
 
 Break = Callable[[RunRow, str, int], RunRow]
-"""Turns a run into a broken one, with the reason and the time."""
+"""A function that returns a run as broken, given the reason and the time."""
 
 
 class _AlteredRow(NamedTuple):
@@ -61,7 +61,7 @@ class _AlteredRow(NamedTuple):
 
 
 def sweep(tx: GateVerbs, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-    """Set altered records aside, among them those with these ids; return how many."""
+    """Correct altered records or set them aside, among them those with these ids; return how many."""
     cut_off = _drop_edges(tx) if tx.database.kind == "sqlite" else {}
     number = len(cut_off) + _set_runs_aside(tx, break_, run_ids, cut_off) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
@@ -84,7 +84,7 @@ def sweep(tx: GateVerbs, break_: Break, run_ids: Sequence[str], job_ids: Sequenc
 
 
 def _set_runs_aside(tx: GateVerbs, break_: Break, ids: Sequence[str], cut_off: Mapping[str, str]) -> int:
-    """Set altered runs aside, and runs that an altered edge led to; release or refuse those that come after them."""
+    """Set altered runs aside, and the blocked runs in `cut_off`; release or refuse their successors."""
     now, number = tx.now, 0
     ended = {}
     freed: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def _place(values: dict[str, Any]) -> str | None:
 
 
 def _drop_edges(tx: Tx) -> dict[str, str]:
-    """Delete altered edges; return why, for each run that may now wait for ever."""
+    """Delete altered edges; return the reason for each run that might now wait for ever."""
     cut_off = {}
     for key, values, damage in _find(tx, "edges", ()):
         log.error(

@@ -1,4 +1,4 @@
-"""Counters that outlive runs, in SQL. An id is the level, the kind, the time and the name, so that ids sort by time."""
+"""Keep counters that outlive runs, in SQL. An id is the level, kind, time and name: ids of a kind sort by time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEAD_CHARS = 20
 
 
 def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
-    """Add counts; count names beyond the limit under no name; delete what is too old."""
+    """Add counts; add those of names above MOST_NAMES to the empty name; delete counters that are too old."""
     wanted: dict[str, dict[int, int]] = {}
     for tally in tallies:
         add_cells(wanted.setdefault(_head(tally.kind, tally.level, tally.at) + tally.name, {}), tally.cells)
@@ -32,7 +32,7 @@ def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
     new_ids = sorted(each for each in wanted if each not in known)
     for head, some in groupby(new_ids, lambda each: each[:_HEAD_CHARS]):
         _limit_names(tx, head, [each for each in some if each != head], wanted)
-    known |= _known(tx, [each for each in wanted if each not in known])  # an empty name that came besides
+    known |= _known(tx, [each for each in wanted if each not in known])  # the empty name, if it was added above
     changed = {each: add_cells(known.get(each, {}), cells) for each, cells in sorted(wanted.items())}
     new = [(each, pack_cells(cells)) for each, cells in changed.items() if each not in known]
     tx.update("tallies", ("cells",), [(each, pack_cells(cells)) for each, cells in changed.items() if each in known])
@@ -42,14 +42,14 @@ def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
 
 
 def _known(tx: Tx, ids: Iterable[str]) -> dict[str, dict[int, int]]:
-    """Read tallies, and lock them in the order of their ids, so that two nodes do not wait for each other."""
+    """Read tallies, and lock them in the order of their ids, so that two nodes do not deadlock."""
     sought = sorted(ids)
     rows = tx.all("SELECT id, cells FROM {tallies} WHERE id {in} ORDER BY id {lock}", tx.many(sought)) if sought else []
     return {row[0]: unpack_cells(row[1]) for row in rows}
 
 
 def _limit_names(tx: Tx, head: str, new: list[str], wanted: dict[str, dict[int, int]]) -> None:
-    """Count new names of a stretch that are too many under no name."""
+    """Move the counts of new names that are too many in a stretch to the empty name."""
     [(number,)] = tx.all("SELECT count(*) FROM {tallies} WHERE id > ? AND id < ?", head, _after(head))
     for excess in new[max(0, MOST_NAMES - number) :]:
         add_cells(wanted.setdefault(head, {}), wanted.pop(excess))

@@ -1,1 +1,1 @@
-"""Runs that wait in SQL: behind other runs, and for a slot of a gate."""
+"""Waiting runs in SQL: those that come after other runs, and those that wait for a slot of a gate."""

@@ -1,4 +1,4 @@
-"""Edges in SQL: judge runs by those that they come after, release or refuse those that wait, forget edges."""
+"""Edges between runs in SQL: judge a run by its predecessors, release or refuse its successors, delete edges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
 __all__ = ["Edge", "EdgeVerbs", "Placement", "due_at", "judged", "merged", "pinned", "placed"]
 
 Edge = tuple[str, str, int]
-"""A run, one that comes after it, and the ends of the first that let the second go on."""
+"""A run, its successor, and the mask of those ends of the run that let the successor start."""
 
 _EDGES: Final = ("pred", "succ", "mask")
 _ENDS: Final = "FROM {edges} WHERE pred {in}"
@@ -32,7 +32,7 @@ _PINNED: Final = (
 
 
 def merged(after: Sequence[After]) -> dict[str, int]:
-    """Return the mask of each predecessor; one that is named twice has to end in both masks."""
+    """Return the mask of each predecessor; the end of one that is named twice must be in both of its masks."""
     masks: dict[str, int] = {}
     for each in after:
         known = masks.get(each.id, each.on)
@@ -41,7 +41,7 @@ def merged(after: Sequence[After]) -> dict[str, int]:
 
 
 def judged(masks: Mapping[str, int], statuses: Mapping[str, str]) -> tuple[int, str | None]:
-    """Return how many predecessors have not ended, or which of them refuses the run; one that is gone does not."""
+    """Return how many predecessors have not ended, and which one refuses the run; a deleted one does neither."""
     waits = 0
     for pred, mask in masks.items():
         status = statuses.get(pred)
@@ -66,7 +66,7 @@ def placed(run: RunRow, waits: int, refused: str | None, now: int) -> RunRow:
 
 
 class Placement:
-    """Runs to add, judged in their order by the runs that they come after."""
+    """A judge of runs to add: it looks at each in turn and decides by its predecessors how it is stored."""
 
     def __init__(self, stored: Mapping[str, tuple[str, int]], now: int) -> None:
         self._statuses = {run_id: status for run_id, (status, _) in stored.items()}
@@ -76,7 +76,7 @@ class Placement:
         self.refused: list[str] = []
 
     def judge(self, run: RunRow) -> RunRow | None:
-        """Return a run as it is to be stored; None if a run that it comes after is not there."""
+        """Return a run as it must be stored; None if one of its predecessors does not exist."""
         masks = merged(run.after)
         _check_number(len(masks), f"run {run.id!r} comes after")
         if not masks.keys() <= self._statuses.keys():
@@ -93,7 +93,7 @@ class Placement:
         return run
 
     def counted(self, run: RunRow) -> RunRow:
-        """Return a run that was judged with the number of those that come after it."""
+        """Return a judged run with the number of its successors."""
         followed = self._followed[run.id]
         return replace(run, followed=followed) if followed else run
 
@@ -104,17 +104,17 @@ def _check_number(number: int, words: str) -> None:
 
 
 def pinned(tx: Tx, run_ids: list[str]) -> set[str]:
-    """Return which of these locked runs must stay for the sake of runs that come after them."""
+    """Return which of these locked runs must be kept because their successors still need them."""
     return {run_id for (run_id,) in tx.all(_PINNED, tx.many(run_ids))} if run_ids else set()
 
 
 class EdgeVerbs(Tx):
-    """Adds, judges and forgets edges, in statements that every dialect has."""
+    """The verbs that add, judge and delete edges, in statements that every dialect has."""
 
     def predecessors(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Lock runs so that they cannot end before an edge from them is stored; return status and `followed` of each.
 
-        Always lock in the order of the ids, so that two callers do not lock each other out.
+        Always lock in the order of the ids, so that two callers do not deadlock.
         """
         wanted = sorted(ids)
         if not wanted:
@@ -123,14 +123,14 @@ class EdgeVerbs(Tx):
         return {run_id: (status, followed) for run_id, status, followed in found}
 
     def add_edges(self, edges: Sequence[Edge], stored: Iterable[str]) -> None:
-        """Insert edges; count them for the runs in the store that they lead from."""
+        """Insert edges; add them to the `followed` of their predecessors in `stored`."""
         if edges:
             self.insert("edges", _EDGES, sorted(edges))
             number = Counter(pred for pred, _, _ in edges)
             self.update("runs", _MORE, [(pred, number[pred]) for pred in sorted(stored) if pred in number])
 
     def release(self, ended: Mapping[str, str]) -> None:
-        """Judge the edges from ended runs: release the successors that wait for no other run, or refuse them.
+        """Judge the edges from ended runs: refuse a successor, or release it if it waits for no other run.
 
         This must be a later statement than the one that ends the runs: only then does it see every edge from them.
         """
@@ -161,7 +161,7 @@ class EdgeVerbs(Tx):
         self.note_released((row[0] for row in refused), any(row[1] == "pending" for row in released))
 
     def note_released(self, refused: Iterable[str], some: bool) -> None:
-        """Note which runs were refused, and wake sleepers if they or some others may be claimed."""
+        """Note which runs were refused; wake sleepers if there are any, or if `some` other runs can be claimed."""
         before = len(self.refused)
         self.refused += refused
         self.stirred |= some or len(self.refused) > before
@@ -176,6 +176,6 @@ class EdgeVerbs(Tx):
         if not number:
             return
         self.run("DELETE FROM {edges} WHERE succ {in}", those)
-        # Do not wait for a run that somebody else has locked: a count that is too high only costs time.
+        # Do not wait for a run that another transaction has locked: a count that is too high only costs time.
         free = self.all("SELECT id FROM {runs} WHERE id {in} ORDER BY id {skip}", self.many(sorted(number)))
         self.update("runs", _LESS, [(pred, number[pred]) for (pred,) in free])

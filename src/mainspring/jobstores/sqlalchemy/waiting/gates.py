@@ -1,4 +1,4 @@
-"""Gates in SQL: lock and count them, let parked runs come back, and set the numbers of gates and queues."""
+"""Gates in SQL: lock them, count their runs, let parked runs come back, and set the limits of gates and queues."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ MOST_PARKED: Final = 1_000_000
 
 
 def gate_of(run: RunRow) -> str | None:
-    """Return the gate that a run stands at or has a slot of; none if it waits for runs, is refused or has ended."""
+    """Return the gate that a run stands at or has a slot of; None if it waits for runs, is refused or has ended."""
     return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
 
 
 @lru_cache(1000)
 def limit_of(spec: str | None) -> Limit:
-    """Return the limit that a run carries; one that was altered lets in one run at a time."""
+    """Return the limit that a run carries; an altered limit lets in one run at a time."""
     try:
         return Limit() if spec is None else Limit.from_text(spec)
     except ValueError:
@@ -47,10 +47,10 @@ def limit_of(spec: str | None) -> Limit:
 
 
 class GateVerbs(EdgeVerbs):
-    """Locks and counts gates, and lets parked runs come back, in statements that every dialect has."""
+    """The verbs that lock and count gates and let parked runs come back, in statements that every dialect has."""
 
     def lock_gates(self, names: Iterable[str], *, wait: bool) -> dict[str, GateState]:
-        """Lock gates, without waiting only those that nobody else has locked; make those that are not there."""
+        """Lock gates, and create the missing ones; without `wait`, leave out the gates that others have locked."""
         wanted = sorted(set(names))
         found = self.all(f"{_STATE} {'{lock}' if wait else '{skip}'}", self.many(wanted))
         states = {name: GateState(allowed, tat, line) for name, allowed, tat, line in found}
@@ -64,20 +64,20 @@ class GateVerbs(EdgeVerbs):
         return states
 
     def running(self, gates: Iterable[str]) -> Counter[str]:
-        """Count the running runs of locked gates, in a statement after the lock: it sees whatever others took."""
+        """Count the running runs of locked gates; a statement after the lock sees all runs that others have started."""
         names = sorted(gates)
         return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
 
     def let_in(self, freed: Mapping[str, int]) -> None:
-        """Let as many parked runs of each lane come back as have left their gate.
+        """Let as many parked runs of each lane come back as runs have left their gate.
 
-        Wait for a claim that judges one of these gates: the runs that it parks must be seen here.
+        Wait for any claim that has locked one of these gates: this call must see the runs that the claim parks.
         """
         self.lock_gates(freed, wait=True)
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let parked runs try locked gates again, at the tail of their lanes; `numbers` says how many of each lane."""
+        """Let parked runs of locked gates try again, at the tail of their lanes: of each lane, the gate's number."""
         places = self.parked_lanes(sorted(numbers))
         self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
@@ -88,7 +88,7 @@ class GateVerbs(EdgeVerbs):
             self.stirred = True
 
     def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
-        """Return each gate with each lane that has parked runs of it; read one row for each."""
+        """Return each gate with each lane that has parked runs of it; read only one row for each pair."""
         found: list[tuple[str, str]] = []
         for gate in gates:
             lane = ""
@@ -98,15 +98,15 @@ class GateVerbs(EdgeVerbs):
         return found
 
     def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
-        """Lock so many parked runs of a gate and lane, higher priority first, then older.
+        """Lock the wanted number of parked runs of each gate and lane, higher priority first, then older.
 
-        Wait for the locks: a run that is passed by might never come back.
+        Wait for the locks: a run that is skipped here might never come back.
         """
         return [run_id for each in wanted for (run_id,) in self.all(_PARKED, *each)]
 
 
 def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
-    """Set or lift the number of a gate or of a queue, and let in as many parked runs as fit."""
+    """Set or lift the limit of a gate or a queue, and let as many parked runs of the gate in as fit."""
     tx.stirred = True
     if name.startswith(QUEUE_GATE):
         queue = name.removeprefix(QUEUE_GATE)
@@ -116,7 +116,7 @@ def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
         return
     tx.lock_gates([name], wait=True)
     tx.run("UPDATE {limits} SET allowed = ? WHERE id = ?", allowed, name)
-    if allowed is None:  # as the runs themselves say
+    if allowed is None:  # then the limits that the runs carry apply
         limits = [limit_of(spec).at_once for (spec,) in tx.all(_PARKED_SPECS, name)]
         allowed = max((MOST_PARKED if number is None else number for number in limits), default=0)
     free = min(allowed, MOST_PARKED) - tx.running([name])[name]
@@ -125,7 +125,7 @@ def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
 
 
 def forget_gates(tx: GateVerbs, limit: int) -> None:
-    """Delete gates that have no number and that no run needs; a rate is needed until its next start is due."""
+    """Delete gates that no person has limited and no run uses; keep a rate until its next start is due."""
     idle = [name for (name,) in tx.all(_IDLE, tx.now, limit)]
     if idle:
         used = {name for (name,) in tx.all(_USED, tx.many(idle))}

@@ -1,4 +1,4 @@
-"""Judge the outcomes of a call by what is stored: which are written, what ends, what goes back, what follows."""
+"""Judge the outcomes of one `settle`: which outcomes to write, which runs end or go back, and which runs follow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import gate_of
 __all__ = ["JUDGED", "LONGEST_LEASE_US", "Judgement", "WaitingState", "to_lock"]
 
 LONGEST_LEASE_US: Final = 7 * 86400 * SECOND
-"""No lease ends later than this."""
+"""No lease is longer than this; a later end was altered."""
 JUDGED: Final = ("id", "status", "token", "lease_until", "cancelling", "followed", "unique_key")
-"""The columns by which an outcome is judged."""
+"""The columns of a run that decide whether its outcome is written."""
 _WAITING: Final = frozenset(["blocked", "pending"])
 
 
@@ -34,7 +34,7 @@ def to_lock(outcomes: Sequence[SettleRow]) -> set[str]:
 
 
 class WaitingState(NamedTuple):
-    """Who has refused a run, the gate that it names, and the gate that it stands at."""
+    """The predecessor that has refused a run, the gate that the run names, and the gate that it stands at."""
 
     refused: str | None = None
     gate: str | None = None
@@ -57,11 +57,11 @@ class Judgement:
         self.answers: list[bool] = []
         self.written: dict[str, RunRow] = {}
         self.back: dict[str, bool] = {}
-        """The runs that are sent back, and whether each had ended: then the edges from it go, too."""
+        """The runs that are sent back, and whether each had ended; if so, the edges from it are deleted, too."""
         self.ended: dict[str, str] = {}
         """The followed runs that this call ends, with their new statuses."""
         self.causes: dict[str, str] = {}
-        """The runs that end because this same call has ended another, and which."""
+        """The runs that end because this same call has ended another run, each with the id of that other run."""
         self.freed: Counter[str] = Counter()
         """How many runs have left each gate."""
         self.totals: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class Judgement:
         self._closed: set[str] = set()
 
     def judge(self, outcome: SettleRow) -> None:
-        """Note an outcome if its condition holds."""
+        """Accept an outcome if its condition holds, and note its consequences."""
         run = outcome.run
         before = self._stored.get(run.id)
         final = run.status in FINAL_VALUES
@@ -86,7 +86,7 @@ class Judgement:
             self._closed.add(run.id)
             if outcome.condition is Condition.REFUSED and run.id not in self._refused and run.refused is not None:
                 self.causes[run.id] = run.refused
-            if status != run.status:  # otherwise it is written again
+            if status != run.status:  # the same end may be written again, and counts once
                 self.totals[run.status] += 1
             if followed and status not in FINAL_VALUES:
                 self.ended[run.id] = run.status
@@ -118,11 +118,11 @@ class Judgement:
             return run.id in self._refused or run.refused in self._closed
         if final or status == run.status:
             return True
-        # To be written as blocked, a run that is pending must have been refused: then it is sent back.
+        # A pending run may become blocked only if it was refused: then it is sent back.
         return bool(status == "pending" and (run.status != "blocked" or run.id in self._refused))
 
     def _judge_gate(self, run: RunRow, status: str, final: bool) -> RunRow:
-        """Note that a run leaves its gate; return the run, not parked if it leaves it for another or is postponed."""
+        """Note if a run leaves its gate; return the run, but do not park it if it changes its gate or is put off."""
         if run.id not in self._gated:
             self._gated.add(run.id)
             self._blocked |= {run.id} if status == "blocked" else set()
@@ -137,7 +137,7 @@ class Judgement:
         return replace(run, status="pending") if parked and (run.gate != gate or run.run_at > self._now) else run
 
     def gates(self) -> list[Row]:
-        """Return the id, gate, limit and present gate of each run whose gate may have changed."""
+        """Return the id, `gate`, `gate_spec` and `at_gate` of each run whose gate may have changed."""
         rows = []
         for run_id in sorted(self._gated):
             run, state = self.written[run_id], self._states.get(run_id, _FREE)
@@ -151,7 +151,7 @@ class Judgement:
         return rows
 
     def place_back(self) -> tuple[list[Edge], list[str]]:
-        """Judge the runs that are sent back by what all runs are now; return their new edges, and those refused."""
+        """Judge the runs that are sent back by the new statuses of all runs; return their edges, and the refused."""
         statuses: Mapping[str, str] = {run_id: row[0] for run_id, row in self._stored.items()}
         edges: list[Edge] = []
         refused = []

@@ -1,4 +1,4 @@
-"""Claims where gates or the limits of queues matter: judge each run, in the order of urgency."""
+"""Claim runs where gates or the limits of queues matter: judge each run, in the order of urgency."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _PARK: Final = "UPDATE {runs} SET status = 'blocked', run_at = created_at WHERE 
 
 
 class LimitedClaim:
-    """One claim. Locks are taken in this order: limits of queues, runs, gates; locked runs and gates are skipped."""
+    """One claim. It locks limits of queues, then runs, then gates; it skips runs and gates that others have locked."""
 
     def __init__(self, tx: ClaimVerbs, wants: Sequence[Want], lanes: list[str], terms: Terms) -> None:
         self._tx, self._wants, self._lanes, self._terms = tx, wants, lanes, terms
         self._now = terms[3]
         self._left = 0  # how many more runs the present want takes
-        self._full: set[str] = set()  # the lanes of wants that got all they asked for
+        self._full: set[str] = set()  # the lanes of wants that got as many runs as they asked for
         self._room: dict[str, int] = {}  # how many more runs of a queue may run, if it has a limit
         self._gates: dict[str, GateState] = {}
         self._before: dict[str, tuple[int, int]] = {}
         self._running: Counter[str] = Counter()
-        self._skipped: set[str] = set()  # the gates that others judge now
+        self._skipped: set[str] = set()  # the gates that other claims have locked
         self._claimed: list[RunRow] = []
 
     def make(self) -> tuple[int, list[RunRow], int | None]:
-        """Claim; return now, the runs, and when the next can be had."""
+        """Claim runs; return now, the runs, and when the next run can be claimed."""
         tx = self._tx
         self._room = self._rooms()
         levels = self._due()
@@ -62,7 +62,7 @@ class LimitedClaim:
         return self._now, self._claimed, self._next_at()
 
     def _rooms(self) -> dict[str, int]:
-        """Lock the limits of queues, and return how many more runs each lets run."""
+        """Lock the limits of queues; return how many more runs of each may start."""
         tx = self._tx
         queues = sorted({queue_of(lane) for lane in self._lanes})
         allowed: dict[str, int] = dict(tx.all(_ROOM, tx.many(queues)))
@@ -70,12 +70,12 @@ class LimitedClaim:
         tx.database.limited.update(allowed)
         if not allowed:
             return {}
-        # Count in a statement after the lock: it sees whatever others took.
+        # Count in a statement after the lock: it sees every run that others have started.
         running: dict[str, int] = dict(tx.all(_RUNNING, tx.many(sorted(allowed))))
         return {queue: number - running.get(queue, 0) for queue, number in allowed.items()}
 
     def _due(self) -> list[tuple[str, int, bool]]:
-        """Return each lane with each priority at which it has due runs: at no gate, or at gates."""
+        """Return the levels with due runs, and for each whether these stand at gates."""
         lanes = self._open(self._lanes)
         return [
             (lane, priority, gated)
@@ -93,7 +93,8 @@ class LimitedClaim:
         waiting = self._lock_plain(plain, priority)
         while gated := self._open(gated):
             pages = [tx.lock_gated(lane, priority, self._terms, GATED_PAGE) for lane in gated]
-            # Behind the end of a full page there may be more urgent runs than those of other lanes.
+            # A lane with a full page may have more runs, which may be more urgent than later runs of other lanes. So
+            # judge only up to the end of that page.
             horizon = min((_by_time(page[-1]) for page in pages if len(page) == GATED_PAGE), default=None)
             runs = sorted(chain(waiting, *pages), key=_by_time)
             if horizon is None:
@@ -106,7 +107,7 @@ class LimitedClaim:
         self._judge(waiting)
 
     def _lock_plain(self, lanes: list[str], priority: int) -> list[RunRow]:
-        """Lock runs that stand at no gate, of each lane no more than the limit of its queue lets run."""
+        """Lock due runs that stand at no gate; of each lane, no more than the limit of its queue lets start."""
         tx = self._tx
         free = [lane for lane in lanes if queue_of(lane) not in self._room]
         runs = tx.lock_due(free, priority, self._left, self._terms) if free else []
@@ -156,12 +157,12 @@ class LimitedClaim:
         self._running += self._tx.running(found)
 
     def _next_at(self) -> int | None:
-        """Return when the next run can be had: at once if a want is full or a gate was skipped."""
+        """Return when the next run can be claimed: now if a gate was skipped or a full want has left due runs."""
         tx, lanes = self._tx, self._open(self._lanes)
         times = [self._now] if self._skipped else []
         for gated in (False, True) if lanes else ():
             levels = tx.levels(lanes, gated)
-            # Due runs are left only if a want is full; otherwise other nodes have them.
+            # Only a full want leaves due runs; otherwise other nodes are claiming the rest.
             times += [first for lane, _, first in levels if first > self._now or lane in self._full]
             others = [(lane, level) for lane, level, first in levels if first <= self._now and lane not in self._full]
             times += tx.next_of(others, self._now, gated) if others else []
@@ -171,7 +172,7 @@ class LimitedClaim:
 def _by_priority(
     levels: Sequence[tuple[str, int, bool]], lanes: Sequence[str]
 ) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield each priority with due runs in these lanes, and the lanes that have them: at no gate, and at gates."""
+    """Yield each priority of due runs, highest first, with the lanes that have them at no gate, and at gates."""
     found: dict[int, tuple[list[str], list[str]]] = {}
     wanted = set(lanes)
     for lane, priority, gated in levels:
