@@ -3,8 +3,7 @@
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, broken; writes broken_states,
 --         broken_frames
 --   ARGV  {id, the version it must have (in the form of a state; false: any)} of each job (false: all), whether to
---         remove
---         jobs that were set aside instead, whatever their version
+--         remove jobs that were set aside instead, whatever their version
 -- Answers how many were removed.
 local marks, aside, count = args[1], args[2], 0
 

@@ -4,8 +4,8 @@
 -- microsecond.
 --   s     status, a word
 --   q     lane
---   m     numbers with a space between: creation time (18 digits, see lib/base), run time, priority, and the time of the
---         end, if it has ended
+--   m     numbers with a space between: creation time (18 digits, see lib/base), run time, priority, and the time of
+--         the end, if it has ended
 --   a     attempts; a claim adds a space and its time, which counts only while the run is running
 --   k, h  token and node of the last claim
 --   d     state, bytes; '>' if it is longer than 64 bytes: then it is in `states`

@@ -2,8 +2,7 @@
 -- claim: lease the most urgent due runs of each want's lanes, up to its limit; or, if runs are held under the token
 -- already, answer those again.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes r:, leases, totals, w:, d:, t:, l:, b:, B:, y:; reads
---                 limits, calls,
---         states, lives, extended
+--         limits, calls, states, lives, extended
 --   ARGV  wants ({lanes, limit} of each), node, token, lease in microseconds
 -- Answers now; when the next pending run of the lanes can be claimed (in the form of a place, or nil); the end of the
 -- lease that all of the runs share (nil if the runs were held before: then each has its own); the runs after the claim
