@@ -1,6 +1,6 @@
 -- lib/base: the keys of one shard and its clock; the loader puts this file in front of every script.
 --   KEYS  prefix  `{name:k}:`. Every key but the next two consists of this prefix and one of the names below, so all
---                 keys of a shard share a hash slot. If a name ends in a colon, text follows: a lane, a token, a number.
+--                 keys of a shard share a hash slot. After a name with a colon comes text: a lane, a token, a number.
 --         jobs    hash  job id -> frame
 --         times   zset  job id -> next run time, of the jobs that are not paused
 --   ARGV  1       MessagePack array of the script's arguments; false stands for an absent value

@@ -1,6 +1,6 @@
 -- open: record the identity of this shard if it has none, and answer it.
---   KEYS  prefix, jobs, times (see lib/base); reads versions; reads and writes meta and, if the user has chosen the names
---         of the other two keys, <key>:owner (text: the prefix of the one store that uses the key)
+--   KEYS  prefix, jobs, times (see lib/base); reads versions; reads and writes meta and, if the user has chosen the
+--         names of the other two keys, <key>:owner (text: the prefix of the one store that uses the key)
 --   ARGV  schema, shards
 -- Answers schema and shards, and as texts when the shard was made and the last version given; or schema 0 if these keys
 -- have data that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
