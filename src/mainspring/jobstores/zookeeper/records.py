@@ -200,7 +200,7 @@ class ZooKeeperRecords(WatchedRecords):
         return found
 
     def _damaged(self, name: str, data: bytes) -> JobRecord | None:
-        """Return an altered record with version and wake time from its name in the timetable, so it can be set aside."""
+        """Return an altered record with version and wake time from its name in the timetable, to be set aside."""
         for each in self._timetable():
             wake, version, key = each.split(",", 2)
             if key == name:
