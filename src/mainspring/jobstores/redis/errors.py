@@ -55,7 +55,7 @@ _INSIDE: Final = re.compile(r"Error running script .*-(READONLY|OOM|MISCONF|MAST
 PASSING: Final = frozenset(
     ["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"]
 )
-"""The refusals that pass without help, at the latest when another server takes over."""
+"""The refusals that end without our help, for example when another server takes over."""
 
 
 def refusal(error: BaseException) -> str:

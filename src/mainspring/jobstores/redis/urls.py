@@ -89,7 +89,7 @@ def _check_names(url: str | None, options: dict[str, Any]) -> None:
     """Refuse an option that neither this store nor the driver knows: the driver complains only when it connects."""
     if "connection_class" in options or "connection_pool" in options:  # the user's own class may take other options
         return
-    query = "" if url is None or "@" in url.partition("?")[2] else url.partition("?")[2]  # a ? in a password is none
+    query = "" if url is None or "@" in url.partition("?")[2] else url.partition("?")[2]  # a ? inside a password
     for name in (*options, *(name for name, _ in parse_qsl(query, keep_blank_values=True))):
         if name not in _driver_options():
             raise ConfigurationError(f"a Redis store has no option {name!r}{near(name, {*_OWN, *_driver_options()})}")
