@@ -1,4 +1,4 @@
-"""Jobs in etcd."""
+"""Jobs in etcd; another store keeps their runs."""
 
 from mainspring.jobstores.etcd.client import EtcdClient
 from mainspring.jobstores.etcd.store import EtcdJobStore

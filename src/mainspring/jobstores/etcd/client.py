@@ -1,4 +1,4 @@
-"""A client for the JSON gateway of etcd 3.4 and newer, with the standard library alone."""
+"""A client for the JSON gateway of etcd 3.4 or newer; it needs only the standard library."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["EtcdClient", "b64", "unb64"]
 
 TIMEOUT_SECONDS: Final = 4.5
 SILENCE_SECONDS: Final = 30.0
-"""Begin a watch anew after this much silence: its connection may be dead."""
+"""End a watch after this many seconds of silence, since its connection may be dead; the caller begins a new one."""
 _NOT_DONE: Final = (
     "no leader", "space exceeded", "permission denied", "auth", "user name is empty", "duplicate key",
     "too many operations", "request is too large", "too many requests",
 )  # fmt: skip
-"""The answers of etcd when it refuses a request before it does anything."""
+"""The messages by which etcd refuses a request before it does anything."""
 _ELSEWHERE: Final = ("no leader", "leader changed", "timed out", "too many requests", "server stopped")
-"""The failures that another member, or the same a moment later, may not have."""
+"""The messages of failures that a retry may avoid, at another member or a moment later."""
 _STALE: Final = ("invalid auth token", "revision of auth store is old")
 
 _Failed = (OSError, http.client.HTTPException)
 
 
 class EtcdClient:
-    """Asks any of the members; may be used by any thread, and after a fork.
+    """A client that asks any of the members. Any thread may use it, and a forked child, too.
 
-    `endpoints` are URLs such as http://10.0.0.1:2379; without them it is `host` and `port`. The other arguments are
-    called as in the package etcd3. etcd's gateway does not accept the common name of a client's certificate as its
-    user: give `user` and `password`.
+    `endpoints` are URLs such as http://10.0.0.1:2379; without them, the client uses `host` and `port`. The other
+    arguments have the names that the package etcd3 gives them. etcd's gateway does not accept the common name of a
+    client's certificate as its user: give `user` and `password`.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class EtcdClient:
     def call(self, verb: str, body: dict[str, Any], *, write: bool = False) -> dict[str, Any]:
         """Return the answer to a request such as `kv/txn`; ask another member if one cannot answer.
 
-        Raise OutcomeUnknown for a `write` that may have been done: it is never repeated.
+        Raise OutcomeUnknown for a `write` that etcd may have done, and do not repeat it.
         """
         if self._pid != os.getpid():
-            self._begin()  # connections and locks are the parent's
+            self._begin()  # the old connections and locks belong to the parent
         deadline, tries = time.monotonic() + 2 * self._timeout, 2 * len(self._members)
         problem = ""
         while tries > 0 and time.monotonic() < deadline:
@@ -111,7 +111,7 @@ class EtcdClient:
         raise StoreUnavailable(f"no member of {self!r} answered {verb}: {problem}")
 
     def _ask(self, verb: str, body: dict[str, Any]) -> tuple[int, dict[str, Any], bool]:
-        """Ask one member; return the status (0: none), the answer, and whether the whole request was sent."""
+        """Ask one member; return the HTTP status (0: no answer), the answer, and whether the whole request was sent."""
         sent = False
         try:
             with self._connection() as connection:
@@ -119,7 +119,7 @@ class EtcdClient:
                 sent = True
                 answer = connection.getresponse()
                 data = answer.read()
-        except StoreUnavailable:  # the log-in failed, at every member
+        except StoreUnavailable:  # the log-in failed: another member would not help
             raise
         except _Failed as error:
             return 0, {"message": f"{type(error).__name__}: {error}"}, sent
@@ -138,7 +138,7 @@ class EtcdClient:
 
     @contextmanager
     def _connection(self) -> Iterator[http.client.HTTPConnection]:
-        """Lend a connection that nobody else uses; close it if anything goes wrong."""
+        """Lend a connection that no other thread uses; close it if anything goes wrong."""
         with self._lock:
             number = self._first % len(self._members)
             kept = self._idle.pop() if self._idle else None
@@ -164,7 +164,10 @@ class EtcdClient:
     # -- watching ----------------------------------------------------------------------------------------------
 
     def watch(self, start: str, end: str, seen: Callable[[], None], stopped: threading.Event) -> None:
-        """Call `seen` for each change of a range of keys, until stopped, an error, or a long silence."""
+        """Call `seen` for each message about a range of keys, until `stopped` is set or the watch ends.
+
+        An error or a long silence ends it.
+        """
         with self._lock:
             number = self._first % len(self._members)
         connection = self._open(number, SILENCE_SECONDS)
@@ -188,14 +191,14 @@ class EtcdClient:
             connection.close()
 
     def stop_watch(self, stopped: threading.Event) -> None:
-        """Let the `watch` that was given this event return at once."""
+        """Set this event, and make the `watch` that has it return at once."""
         stopped.set()
         connection = self._watches.get(stopped)
-        with suppress(OSError, AttributeError):  # it has ended, or has not begun
+        with suppress(OSError, AttributeError):  # the watch has ended, or has not begun
             connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Close all connections; the next use opens new ones."""
+        """Close the idle connections and end all watches; the next use opens new connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, connection in idle:
@@ -205,7 +208,7 @@ class EtcdClient:
 
 
 def _is_alive(connection: http.client.HTTPConnection) -> bool:
-    """Return False if the server has closed a connection: nobody would know whether a request on it was done."""
+    """Return False if the server has closed a connection: the outcome of a request on it would be unknown."""
     if connection.sock is None:
         return False
     try:
@@ -232,10 +235,10 @@ def _advice(problem: str) -> str:
 
 
 def b64(value: str | bytes) -> str:
-    """Return text or bytes as the gateway writes them."""
+    """Encode text or bytes for the gateway."""
     return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
 
 
 def unb64(value: str) -> bytes:
-    """Return bytes from what the gateway writes."""
+    """Decode bytes from the gateway."""
     return base64.b64decode(value)

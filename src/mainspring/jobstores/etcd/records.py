@@ -1,7 +1,7 @@
 """Job records in etcd.
 
-`<path>/jobs/<key>` holds a record, `<path>/due/<wake>/<key>` is the timetable: keys are sorted, so the due ones are one
-range. A record's stamp is the revision of its last change, which never comes again.
+`<path>/jobs/<key>` holds a record. The keys `<path>/due/<wake>/<key>` are the timetable: etcd sorts keys, so the due
+ones are one range. A record's stamp is the revision of its last change, which etcd never uses again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_o
 __all__ = ["EtcdRecords"]
 
 WRITES_AT_ONCE: Final = 30
-"""Each write is up to four operations of the 128 that etcd takes in one transaction, and one more is for all."""
+"""A transaction of etcd takes 128 operations. Each write needs up to four, and all writes together need one more."""
 BYTES_AT_ONCE: Final = 1_000_000
 """etcd takes requests of up to 1.5 MiB."""
 READS_AT_ONCE: Final = 100
@@ -52,7 +52,7 @@ class EtcdRecords(WatchedRecords):
         self._following: threading.Event | None = None
 
     def start(self) -> None:
-        """Check the server, and that nobody else uses the path."""
+        """Check the server, and that APScheduler has no jobs under the path; log warnings about the server."""
         for warning in self.health().warnings:
             log.warning("%r: %s", self.client, warning)
         self._refuse_strangers()
@@ -63,7 +63,7 @@ class EtcdRecords(WatchedRecords):
             return
         for start, end in (("/", "/due/"), ("/due0", "/jobs/"), ("/jobs0", "0")):
             for kv in self.read_keys(self.path + start, self.path + end, 50):
-                if unb64(kv.get("value", "")).startswith(b"\x80"):  # as every pickle begins
+                if unb64(kv.get("value", "")).startswith(b"\x80"):  # the first byte of every pickle
                     name = unb64(kv["key"]).decode(errors="replace")
                     raise ConfigurationError(
                         f"{self.path} in {self.client!r} holds jobs of APScheduler ({name!r}); choose another path, "
@@ -72,7 +72,7 @@ class EtcdRecords(WatchedRecords):
         self._checked = True
 
     def shutdown(self) -> None:
-        """Stop listening; close a client of our own, or one that was given if that was asked for."""
+        """Stop listening; close our own client, or the user's if the user asked for that."""
         if self._following is not None and hasattr(self.client, "stop_watch"):
             self.client.stop_watch(self._following)
         super().shutdown()
@@ -92,7 +92,7 @@ class EtcdRecords(WatchedRecords):
         stamp = int(kv["mod_revision"])
         try:
             return JobRecord(key, *_decode(data), stamp)
-        except msgspec.DecodeError:  # somebody has altered it: it is set aside like any other that cannot be restored
+        except msgspec.DecodeError:  # somebody has altered it: the caller sets it aside as a broken job
             return JobRecord(key, stamp, None, data, stamp)
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
@@ -149,7 +149,8 @@ class EtcdRecords(WatchedRecords):
         answers: list[bool] = []
         for some in _parts(writes):
             steps = [self._step(record, seen) for record, seen in some]
-            # Several writes are one transaction with one inside for each, which compares and answers for itself.
+            # Send several writes as one transaction. It has an inner transaction for each, which compares and answers
+            # by itself.
             found = self.client.call("kv/txn", steps[0] if len(steps) == 1 else self._together(steps), write=True)
             parts = [found] if len(steps) == 1 else [part["response_txn"] for part in found["responses"][: len(steps)]]
             revision = int(found["header"]["revision"])
@@ -163,14 +164,14 @@ class EtcdRecords(WatchedRecords):
     def _together(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
         done: list[dict[str, Any]] = [{"requestTxn": step} for step in steps]
         if any("requestPut" in each for step in steps for each in step["success"]):
-            # etcd holds only outer writes against its quota: without one, it would grow though it is full.
+            # etcd checks its quota only for outer writes: without one, it would take inner writes even when it is full.
             done.append({"requestPut": {"key": b64(f"{self.path}/wrote")}})
         return {"success": done}
 
     def _step(self, record: JobRecord | None, seen: JobRecord | None) -> dict[str, Any]:
         key = (record or seen).key  # type: ignore[union-attr]
         job = b64(self._job(key))
-        # The revision 0 is that of a key that does not exist.
+        # A key that does not exist has the revision 0.
         revision = 0 if seen is None else seen.stamp
         same = {"key": job, "target": "MOD", "result": "EQUAL", "mod_revision": revision}
         old, new = None if seen is None else seen.wake, None if record is None else record.wake
@@ -191,7 +192,7 @@ class EtcdRecords(WatchedRecords):
     def follow(self, stopped: threading.Event) -> None:
         """Watch the timetable."""
         self._following, watch = stopped, getattr(self.client, "watch", None)
-        if watch is None:  # a client of the user's own that cannot tell
+        if watch is None:  # the user's own client cannot watch
             stopped.wait(1.0)
         else:
             watch(f"{self.path}/due/", f"{self.path}/due0", self.changes.stir, stopped)
@@ -199,12 +200,12 @@ class EtcdRecords(WatchedRecords):
     # -- health ------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """Return what survives: a majority of the members has each write on disk before it is acknowledged."""
+        """Report durability: a majority of the members has each write on disk before etcd acknowledges it."""
         status = self.client.call("maintenance/status", {})
         check_version(repr(self.client), status.get("version", ""), "etcd", OLDEST)
         warnings = [] if int(status.get("leader", 0)) else ["etcd has no leader: it takes no writes"]
         members, alarms = 1, []
-        with suppress(StoreUnavailable):  # some questions are for the root user only
+        with suppress(StoreUnavailable):  # only the root user may ask some of this
             members = len(self.client.call("cluster/member/list", {}).get("members", ())) or 1
             alarms = self.client.call("maintenance/alarm", {"action": "GET"}).get("alarms", [])
         for alarm in sorted({str(each.get("alarm")) for each in alarms}):
@@ -231,7 +232,7 @@ class EtcdRecords(WatchedRecords):
         )
 
     def _is_compacted(self, revision: int) -> bool:
-        """Return False if there are many revisions, and the first of them can still be read."""
+        """Return False if there are many revisions, and the first ones can still be read."""
         if revision < MANY_REVISIONS:
             return True
         try:
@@ -244,7 +245,7 @@ class EtcdRecords(WatchedRecords):
 def _parts(
     writes: Sequence[tuple[JobRecord | None, JobRecord | None]],
 ) -> Iterator[list[tuple[JobRecord | None, JobRecord | None]]]:
-    """Divide writes into transactions that etcd takes, by their number and their bytes."""
+    """Divide writes into transactions small enough for etcd, by number and by bytes."""
     part: list[tuple[JobRecord | None, JobRecord | None]] = []
     size = 0
     for record, seen in writes:

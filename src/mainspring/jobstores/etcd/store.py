@@ -20,7 +20,7 @@ _OPTIONS: Final = {"ca": "ca_cert", "cert": "cert_cert", "key": "cert_key", "tim
 
 
 class EtcdJobStore(RecordsJobStore):
-    """Keeps jobs in etcd, and their runs in `runs`: a store, or its URL.
+    """A store of jobs in etcd; `runs` is the store of their runs, or its URL.
 
     Give a `url` (etcd://user:password@h1:2379,h2:2379/path, or etcds:// for TLS, with ?ca=, cert= and key=), a `client`
     (an EtcdClient, an object with the same `call`, or a reference to one), or the arguments of EtcdClient. The store

@@ -1,4 +1,4 @@
-"""Jobs in MongoDB: a document per record, compared by its version."""
+"""Jobs in MongoDB: one document per record; each write compares the version."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class MongoJobs(WatchedRecords):
         done = self.mongo.write(jobs, marked)
         if all(done):
             return done
-        # A write that the driver has sent twice finds its own version.
+        # The driver may send a write twice. The second one is refused, but the stored version is our own.
         lost = [new.key for (new, _), won in zip(writes, done, strict=True) if not won]
         found = self.mongo.versions(jobs, lost)
         return [won or found.get(new.key) == new.version for (new, _), won in zip(writes, done, strict=True)]

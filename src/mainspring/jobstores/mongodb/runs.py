@@ -1,4 +1,4 @@
-"""Runs in MongoDB: a document per record, and two small collections for everything else."""
+"""Runs in MongoDB: one document per record, and two small collections for notes and the ids of deleted runs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _FIELDS: Final = tuple(name for name in RunRow.__struct_fields__ if name not in 
 _BYTES: Final = frozenset({"call", "state", "live"})
 _LONGS: Final = frozenset({"run_at", "created_at", "finished_at", "keep", "lease_until", "claimed_at"})
 _TOLD: Final = {"$in": ["pending", *sorted(FINAL_VALUES)]}
-"""Statuses that concern others: there is something to claim, or somebody waits for an end."""
+"""The statuses that wake others: a node can claim the run, or a caller waits for its end."""
 _decode_rows: Final = msgspec.msgpack.Decoder(list[RunRow]).decode
 
 
 class MongoRuns(RunRecords):
-    """The records of runs."""
+    """Run records in three collections."""
 
     remote = True
     tells_topics = True
@@ -199,7 +199,7 @@ class MongoRuns(RunRecords):
     def wait(self, cursor: int, timeout: float, topic: str) -> int:
         if topic != ENDS:
             return self.changes.wait(cursor, timeout)
-        self.changes.listen()  # one stream tells of both
+        self.changes.listen()  # one stream reports both topics
         return self.ends.wait(cursor, timeout)
 
     def _follow(self, stopped: threading.Event) -> None:
@@ -208,10 +208,10 @@ class MongoRuns(RunRecords):
         try:
             follow(self._runs, [{"$match": {"$or": wanted}}, {"$project": fields}], self._tell, stopped)
         finally:
-            self.ends.stir()  # some may have been missed meanwhile
+            self.ends.stir()  # ends may go unnoticed until the next stream is open
 
     def _tell(self, change: Document | None) -> None:
-        """Stir what a change concerns; None may be anything."""
+        """Stir the topics that a change concerns; None means that anything may have changed."""
         run = {} if change is None else change["fullDocument"]
         ended = run.get("status") in FINAL_VALUES
         if not ended or queue_of(run["queue"]) in self.limited:
@@ -277,7 +277,7 @@ def _note(note: StoreNote) -> Document:
 
 
 def _query(want: Want) -> Document:
-    """Return the query for the records that match."""
+    """Translate a want into a query."""
     query: Document = {"status": {"$in": list(want.status)}} if want.status else {}
     for name, values in (("queue", want.queues), ("lane", want.lanes), ("gate", want.gates)):
         if values is not None:

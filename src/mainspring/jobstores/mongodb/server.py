@@ -36,27 +36,27 @@ __all__ = ["Document", "MongoServer", "long", "plain"]
 TIMEOUT_MS: Final = 4500
 OLDEST_VERSION: Final = (5, 0)
 BULK_VERSION: Final = 8
-"""From this version on, one request answers for each of many writes."""
+"""Since this version, one request can hold many writes and answers for each of them."""
 CLOCK_SECONDS: Final = 1.0
-"""Ask the server for its time this often; in between, count on from the last answer."""
+"""Ask the server for its time again after this many seconds; in between, count on from the last answer."""
 LARGEST_STEP_US: Final = 1_000_000
-"""A server's clock that seems to go back by less than this is one whose answer came late."""
+"""If the server's clock seems to go back by less than this, its answer only came late."""
 SCHEMA: Final = 1
 _DUPLICATE: Final = 11000
-"""The code of MongoDB's error for a key that another document has."""
+"""The code of MongoDB's error for a unique key that another document has."""
 _NO_RIGHT: Final = (13, 18)
-"""The codes of a user that may not do this, and of a log-in that failed."""
+"""The codes of MongoDB's errors for a missing permission and for a failed log-in."""
 _EPOCH: Final = datetime(1970, 1, 1)
 Document = dict[str, Any]
 
 
 def long(number: int | None) -> Int64 | None:
-    """Return a number as one of 64 bits, whatever its size: indexes choose documents by that type."""
+    """Return a number as 64 bits, whatever its size: the partial indexes select documents by that type."""
     return None if number is None else Int64(number)
 
 
 def plain(number: Any) -> Any:
-    """Return what was read as a plain number, which can be packed; leave alone what is none."""
+    """Turn an Int64 that was read into a plain int, which can be packed; return any other value unchanged."""
     return int(number) if isinstance(number, Int64) else number
 
 
@@ -69,16 +69,16 @@ class MongoServer:
         self._lock = free_in_children(threading.Lock())
         self._client: Any = None
         self._pid = 0
-        self._clock: tuple[float, int] | None = None  # when it was asked, and the server's time less ours
+        self._clock: tuple[float, int] | None = None  # when we asked, and the server's time minus ours
         self._last = 0
         self._major: int | None = None
         self._ready = 0  # the process that has checked the server
         self.prepare: list[Callable[[], None]] = []
-        """Called once in each process before the collections are used: to create indexes."""
+        """The functions to call once in each process before it uses the collections; they create indexes."""
 
     @property
     def client(self) -> MongoClient[Document]:
-        """The client: the one that was given, or our own, made on its first use in this process."""
+        """The client that the user gave, or our own, which each process makes on its first use."""
         if self._given is not None:
             return self._given  # type: ignore[no-any-return]
         if self._client is None or self._pid != os.getpid():  # a client does not survive a fork
@@ -93,7 +93,7 @@ class MongoServer:
         return f"MongoDB ({without_password(self._url)})" if self._url else "MongoDB"
 
     def close(self) -> None:
-        """Close our own client; one that was given belongs to the giver."""
+        """Close our own client; leave open a client that the user gave."""
         client, self._client, self._ready = self._client, None, 0
         if client is not None and self._pid == os.getpid():
             client.close()
@@ -102,12 +102,12 @@ class MongoServer:
 
     @property
     def write_concern(self) -> WriteConcern:
-        """The write concern that the user gives; by default acknowledged by a majority, in their journals."""
+        """The write concern of the client; by default, a majority has each write in its journals."""
         own = self.client.write_concern
         return own if own.document.get("w") is not None else WriteConcern("majority", j=True, wtimeout=TIMEOUT_MS)
 
     def get(self, ending: str = "") -> Collection[Document]:
-        """Return the collection of the jobs, or one whose name ends with this; check the server on the first use."""
+        """Return the collection of the jobs, or the one with this suffix; check the server on the first use."""
         if self._ready != os.getpid():
             self.start()
         return self._get(ending)
@@ -122,7 +122,7 @@ class MongoServer:
 
     @contextmanager
     def asked(self, what: Literal["read", "write"]) -> Iterator[None]:
-        """Turn PyMongo's errors into ours: a write whose reply was lost may be done."""
+        """Turn PyMongo's errors into ours: OutcomeUnknown for a write without a reply, else StoreUnavailable."""
         try:
             yield
         except ServerSelectionTimeoutError as error:
@@ -136,7 +136,7 @@ class MongoServer:
     # -- start, time, health -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Raise ConfigurationError if this server cannot be used, or the collection is somebody else's."""
+        """Check and prepare the server; raise ConfigurationError if the server or the collection cannot be used."""
         with self.asked("read"):
             version = self.client.admin.command("buildInfo")["version"]
             foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
@@ -162,7 +162,7 @@ class MongoServer:
             prepare()
 
     def now(self) -> int:
-        """Return the server's time in microseconds; it tells whole milliseconds."""
+        """Return the server's time in microseconds, a whole number of milliseconds."""
         began = time.monotonic()
         if self._clock is None or not 0 <= began - self._clock[0] < CLOCK_SECONDS:
             with self.asked("read"):
@@ -177,7 +177,7 @@ class MongoServer:
         return now
 
     def health(self) -> Health:
-        """Return what survives, by the settings of the server and of the client."""
+        """Judge by the settings of server and client whether acknowledged writes survive."""
         with self.asked("read"):
             hello = self.client.admin.command("hello")
             version = f"MongoDB {self.client.admin.command('buildInfo')['version']}"
@@ -208,21 +208,21 @@ class MongoServer:
     # -- writes ------------------------------------------------------------------------------------------------
 
     def write(self, collection: Collection[Document], writes: Sequence[tuple[Document, int | None]]) -> list[bool]:
-        """Replace each document that has this version, or insert it for None; return which were written."""
+        """Replace each document that has this version, or insert it for None; return whether each was written."""
         added = iter(self.insert(collection, [document for document, version in writes if version is None]))
         changed = [(document, version) for document, version in writes if version is not None]
         replaced = iter(self.replace(collection, changed))
         return [next(added if version is None else replaced) for _, version in writes]
 
     def versions(self, collection: Collection[Document], ids: Sequence[str]) -> dict[str, int]:
-        """Return the versions of the documents that are there."""
+        """Return the versions of the stored documents by id."""
         with self.asked("read"):
             return {each["_id"]: each["v"] for each in collection.find({"_id": {"$in": ids}}, ["v"])}
 
     def insert(self, collection: Collection[Document], documents: Sequence[Document]) -> list[bool]:
-        """Insert each document whose id and unique key no other has; return which were inserted.
+        """Insert each document whose id and unique key no other has; return for each whether it was inserted.
 
-        One that the driver has sent twice meets itself, and was inserted.
+        The driver may send an insert twice: a refused document whose version is stored was inserted the first time.
         """
         if not documents:
             return []
@@ -240,7 +240,10 @@ class MongoServer:
         return [number not in refused for number in range(len(documents))]
 
     def replace(self, collection: Collection[Document], writes: Sequence[tuple[Document, int]]) -> list[bool]:
-        """Replace each document that has this version, unless another has its unique key; return which were."""
+        """Replace each document that has this version, unless another document has its unique key.
+
+        Return for each whether it was replaced.
+        """
         if not writes:
             return []
         with self.asked("write"):
@@ -270,7 +273,7 @@ class MongoServer:
         return [number in results and results[number].matched_count == 1 for number in range(len(models))]
 
     def delete(self, collection: Collection[Document], marks: Sequence[tuple[str, int]]) -> list[bool]:
-        """Delete each document that has this version; return which were."""
+        """Delete each document that has this version; return for each whether it was deleted."""
         wanted = [{"_id": key, "v": Int64(version)} for key, version in marks]
         with self.asked("write"):
             if len(wanted) < 2 or not self._is_bulk():
@@ -280,7 +283,7 @@ class MongoServer:
         return [number in results and results[number].deleted_count == 1 for number in range(len(wanted))]
 
     def _write_many(self, models: Sequence[Any]) -> Any:
-        """Write in one request, and return what became of each."""
+        """Send many writes in one request, and return the result of each."""
         try:
             return self.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=self.write_concern)
         except ClientBulkWriteException as error:
@@ -291,7 +294,7 @@ class MongoServer:
 
 
 def _only_duplicates(errors: Any, concerns: Any) -> None:
-    """Raise unless the errors of a batch are all about keys that others have."""
+    """Raise an error unless all errors of a batch are about duplicate keys."""
     if concerns:
         raise WriteConcernError(str(concerns[0]))
     for each in errors:

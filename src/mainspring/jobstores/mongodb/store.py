@@ -23,7 +23,7 @@ APSCHEDULER_NAME = "apscheduler"
 
 
 class MongoDBJobStore(RecordsJobStore):
-    """Keeps jobs and runs in a MongoDB database.
+    """A store of jobs and runs in a MongoDB database.
 
     `client` is a MongoClient, or a reference to one; it stays open when the store is shut down. Without it, the store
     connects by `url` or `connect_args`. `runs` is another store for the runs. APScheduler's `pickle_protocol` is
@@ -59,7 +59,7 @@ class MongoDBJobStore(RecordsJobStore):
 
     @property
     def client(self) -> MongoClient[dict[str, Any]]:
-        """The client of PyMongo."""
+        """The PyMongo client of this process."""
         return self.mongo.client
 
     @property
@@ -68,7 +68,7 @@ class MongoDBJobStore(RecordsJobStore):
         return self.mongo.get()
 
     def health(self) -> Health:
-        """Return what survives; one server has jobs and runs, unless `runs` is another store."""
+        """Judge whether acknowledged writes survive; ask the store of the runs, too, if it is another one."""
         return self.mongo.health() if isinstance(self.runs, RunRecordStore) else super().health()
 
     @property
@@ -77,7 +77,7 @@ class MongoDBJobStore(RecordsJobStore):
 
 
 def _connect(url: str | None, connect_args: dict[str, Any]) -> MongoClient[dict[str, Any]]:
-    """Make a client that gives up before a lease is over."""
+    """Make a client whose time-outs are shorter than a lease; given options override them."""
     times: dict[str, Any] = {
         "serverSelectionTimeoutMS": TIMEOUT_MS,
         "connectTimeoutMS": TIMEOUT_MS,

@@ -1,4 +1,4 @@
-"""Listen for changes of a collection: by a change stream, or where there is none, by looking every second."""
+"""Listen for changes of a collection with a change stream; without one, assume a change every second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["follow"]
 AWAIT_MS: Final = 500
 LOOK_SECONDS: Final = 1.0
 _NO_STREAMS: Final = (40573, 59, 115)
-"""The codes of a server without a replica set, or without change streams at all."""
+"""The error codes of a server that is not in a replica set, or has no change streams at all."""
 
 
 def follow(
@@ -25,10 +25,13 @@ def follow(
     tell: Callable[[Document | None], None],
     stopped: threading.Event,
 ) -> None:
-    """Call `tell` with each change that passes the steps, and with None if there may be any, until the event is set."""
+    """Call `tell` with each change that passes the steps, until the event is set.
+
+    Call it with None when anything may have changed unseen: at first, and every second on a server without streams.
+    """
     try:
         with collection.watch(steps, max_await_time_ms=AWAIT_MS) as stream:
-            tell(None)  # something may have changed before the stream was open
+            tell(None)  # a change may have come before the stream was open
             while not stopped.is_set() and stream.alive:
                 change = stream.try_next()
                 if change is not None:

@@ -44,16 +44,16 @@ class RedisCalls(RecordStore):
         return self._link.stream(script, shard, batches)
 
     def generations(self) -> tuple[Generation, ...]:
-        """Return the identity of each shard, so that lost data is noticed; set up a shard that has lost everything."""
+        """Return the identity of each shard, by which callers notice lost data; set up a shard that lost everything."""
         return self._open()
 
     def _open(self) -> tuple[Generation, ...]:
-        """Record the identity of the shards, or check it."""
+        """Write the identity of each shard that has none; check that of the others."""
         found = []
         with self._opening:
             number = len(self._shards.all)
             for shard in self._shards.all:
-                # Repeating it changes nothing, so its outcome is never unknown.
+                # Repeating this script changes nothing, so it counts as a read: its outcome is never unknown.
                 schema, known, made, version = self._link.call("open", shard, [REDIS_SCHEMA, number], reads=True)
                 if schema < 0:
                     key, owner = made.decode(), version.decode()

@@ -31,17 +31,17 @@ REPLICATION_SECONDS: Final = 2.0
 SERVER_LOOK_SECONDS: Final = 0.25
 """Check the server this often while waiting for replicas: a replaced server no longer has any."""
 RETRY_PAUSE_SECONDS: Final = 0.1
-"""Retry a call that found no server after this many seconds."""
+"""Pause this many seconds between retries of a call that found no server; the first retry is immediate."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
-# These need not survive a fail-over: hints, announcements of nodes, and steps that are repeated if lost.
+# The writes of these scripts need not survive a fail-over: they are hints, heartbeats, or steps that nodes repeat.
 _UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek", "shift_clock", "take_outbox"])
 
 
 @cache
 def _files() -> dict[str, Traversable]:
-    """Return the files in the rooms of lua/ by name, without the ending; no two have the same name."""
+    """Return the files in the folders of lua/ by name, without the ending; names are unique across the folders."""
     rooms = (room for room in (files("mainspring.jobstores.redis") / "lua").iterdir() if room.is_dir())
     return {file.name.removesuffix(".lua"): file for room in rooms for file in room.iterdir()}
 
@@ -50,8 +50,8 @@ def _files() -> dict[str, Traversable]:
 def _script(name: str) -> tuple[str, bytes]:
     """Return the digest and the text of a script: the libraries named on its first line, then its own file.
 
-    A file `<name>_first` comes before the libraries. It answers the plain cases, for which making the functions of the
-    libraries would take longer than the work itself.
+    A file `<name>_first` comes right after lib/base, before the other libraries. It answers the plain cases, for which
+    defining the functions of the libraries would take longer than the work itself.
     """
     first, _, _ = _files()[name].read_text(encoding="utf-8").partition("\n")
     uses = first.removeprefix("-- uses: ").split() if first.startswith("-- uses: ") else []
@@ -61,14 +61,14 @@ def _script(name: str) -> tuple[str, bytes]:
 
 
 def _packed(*words: Any) -> bytes:
-    """Return a command in the form in which it is sent."""
+    """Encode a command for the wire."""
     texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(texts) + b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
 
 
 @lru_cache(maxsize=1024)
 def _head(name: str, keys: tuple[str, ...]) -> bytes:
-    """Return the command that runs a script, up to its arguments, which come last."""
+    """Encode the command that runs a script, up to its one argument, which comes last."""
     words = _packed("EVALSHA", _script(name)[0], len(keys), *keys)
     count, _, rest = words.partition(b"\r\n")
     return b"*%d\r\n%b" % (int(count[1:]) + 1, rest)
@@ -79,12 +79,12 @@ def _command(name: str, keys: tuple[str, ...], args: bytes) -> bytes:
 
 
 class RedisConnection:
-    """Runs scripts on the servers of their keys, and turns failures into the store's errors."""
+    """The way to the servers: it runs each script on the server of its keys, and raises the store's errors."""
 
     def __init__(self, servers: Servers, homes: Sequence[str], replicas: int = 0, preface: Sequence[Any] = ()) -> None:
-        """Use servers for keys with the hash tags of `homes`.
+        """Use `servers` for keys with the hash tags of `homes`.
 
-        `preface` has the arguments of the `open` script, which sets up a server that is new to us or has lost its data.
+        `preface` is the list of arguments for the `open` script, which sets up a server that is new or lost its data.
         """
         self.servers = servers
         self._homes = homes if servers.spread else homes[:1]
@@ -113,14 +113,14 @@ class RedisConnection:
     # -- scripts -----------------------------------------------------------------------------------------------
 
     def call(self, name: str, keys: tuple[str, ...], args: Sequence[Any] = (), *, reads: bool) -> Any:
-        """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if that is not known.
+        """Run a script; raise StoreUnavailable if the server did nothing, OutcomeUnknown if it may have done the work.
 
-        `reads` says that the script changes nothing, so a lost reply leaves no doubt.
+        `reads` says that the script changes nothing, or nothing on repetition, so a lost reply leaves no doubt.
         """
         return self._patiently(self._run, name, keys, _encode(args), reads)
 
     def _patiently(self, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Act; repeat for a while if no server takes the call, then raise StoreUnavailable."""
+        """Call `act`; while no server takes the call, repeat it until patience ends, then raise StoreUnavailable."""
         closes, deadline = self._closes, time.monotonic() + self.servers.patience
         last, again = not self.servers.patience, False
         while True:
@@ -137,7 +137,7 @@ class RedisConnection:
                 self.servers.doubt(error)
                 if last or isinstance(error, OutcomeUnknown):
                     raise
-            if again:  # the wrong server may have named the right one, so the first retry is at once
+            if again:  # the wrong server may have named the right one, so the first retry is immediate
                 time.sleep(RETRY_PAUSE_SECONDS)
             again = True
             last = time.monotonic() >= deadline or self._closes != closes
@@ -148,7 +148,7 @@ class RedisConnection:
         confirm = self._replicas > 0 and not reads and name not in _UNCONFIRMED
         try:
             return self._send(pool, _command(name, keys, packed), reads, confirm)
-        except NoScriptError:  # the server was restarted, its scripts were flushed, or it is another one by now
+        except NoScriptError:  # the server was restarted, somebody flushed its scripts, or another server took over
             if self._preface:
                 preface = _packed("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface))
                 self._send(pool, preface, reads=True)
@@ -156,17 +156,17 @@ class RedisConnection:
 
     @sheltered
     def stream(self, name: str, keys: tuple[str, ...], batches: Iterable[Sequence[Any]]) -> list[Any]:
-        """Run a writing script for each batch in turn; make the next batch while the server has the one before.
+        """Run a writing script for each batch in turn; build the next batch while the server works on the last one.
 
-        Unlike `call`, raise OutcomeUnknown instead of StoreUnavailable once a batch was written.
+        Unlike `call`, raise OutcomeUnknown instead of StoreUnavailable once the server has written a batch.
         """
         waiting = iter(batches)
-        # The first batch goes alone: it finds a living connection and loads the script.
+        # Send the first batch alone: that call finds a living connection and loads the script.
         replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
         connection, asked, pool, clean = None, None, None, False
         try:
             for args in waiting:
-                if self._replicas:  # each is confirmed by the replicas of its own server
+                if self._replicas:  # `call` waits for the replicas after each batch
                     replies.append(self.call(name, keys, args, reads=False))
                     continue
                 command = _command(name, keys, _encode(args))
@@ -198,7 +198,7 @@ class RedisConnection:
             raise
 
     def clients(self) -> dict[str, redis.Redis]:
-        """Return a client for each server with writes, by address."""
+        """Return a client for each primary that has a shard, by address."""
         found = {}
         for key in self._homes:
             pool = self._patiently(self.pool, key)
@@ -208,7 +208,7 @@ class RedisConnection:
         return found
 
     def exists(self, keys: Sequence[str]) -> int:
-        """Count the keys that exist; 0 if this user may not read them."""
+        """Count the keys that exist; return 0 if this user may not read them."""
         try:
             return sum(int(self.ask(key, "EXISTS", key)) for key in keys)
         except ResponseError:
@@ -216,7 +216,7 @@ class RedisConnection:
 
     @sheltered
     def info(self) -> dict[str, dict[str, str]]:
-        """Return the INFO of each server by address; nothing if this user may not ask."""
+        """Return the INFO of each primary by address, empty if the server does not permit this user to ask."""
         told = {}
         for place, client in self.clients().items():
             try:
@@ -229,7 +229,7 @@ class RedisConnection:
 
     @sheltered
     def pool(self, key: str) -> Any:
-        """Return the connections to the server of a key; raise StoreUnavailable if none is known."""
+        """Return the connection pool of the server that has a key; raise StoreUnavailable if no server is known."""
         return self._pool(key)
 
     def _pool(self, key: str) -> Any:
@@ -241,7 +241,7 @@ class RedisConnection:
             raise self.refused(error) from error
 
     def ask(self, key: str, *command: Any) -> Any:
-        """Send a command that reads to the server of a key."""
+        """Send a read-only command to the server that has a key."""
         return self._patiently(self._ask, key, _packed(*command))
 
     @sheltered
@@ -258,7 +258,7 @@ class RedisConnection:
         except Exception:
             pool.release(connection)
             raise
-        except BaseException:  # an interrupt would leave its reply to the next command
+        except BaseException:  # after an interrupt, the next command would read this reply as its own
             connection.disconnect()
             pool.release(connection)
             raise
@@ -308,7 +308,7 @@ class RedisConnection:
             raise self.refused(error) from error
 
     def _sent(self, pool: Any, command: bytes) -> Any:
-        """Send a command on a pooled connection, or on a new one if that is dead; return the one with the reply."""
+        """Send a command on a pooled connection, or on another if that is dead; return the one that gets the reply."""
         for last in (False, True):
             try:
                 connection = self._connection(pool)

@@ -1,4 +1,4 @@
-"""Explain the errors of a Redis server."""
+"""Tell from an error of a Redis server whether the server did nothing, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 __all__ = ["CONNECTION", "PASSING", "REFUSALS", "refusal"]
 
 CONNECTION: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-# The first words of errors with which the server says that it did nothing, and their meanings.
+# The first word of each error by which the server says that it did nothing, and its explanation.
 REFUSALS: Final = {
     "READONLY": "is a read-only replica; connect to the primary",
     "LOADING": "is still loading its data",
@@ -39,7 +39,7 @@ REFUSALS: Final = {
     "MOVED": "has given these keys to another server",
     "ASK": "is moving these keys to another server",
 }
-# redis-py says nothing else about these before version 8.
+# Before version 8, redis-py identifies these errors by their class alone.
 _KINDS: Final[dict[type[BaseException], str]] = {
     AskError: "ASK",
     BusyLoadingError: "LOADING",
@@ -55,14 +55,14 @@ _INSIDE: Final = re.compile(r"Error running script .*-(READONLY|OOM|MISCONF|MAST
 PASSING: Final = frozenset(
     ["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"]
 )
-"""The refusals that end by themselves when another server takes over."""
+"""The refusals that end without our help, for example when another server takes over."""
 
 
 def refusal(error: BaseException) -> str:
-    """Return the word in REFUSALS with which a server says that it did nothing; '' if it does not say so."""
+    """Return the key of REFUSALS for an error by which the server says that it did nothing; '' for any other."""
     said = str(error)
-    # redis-py takes the first word off the errors that it knows; before version 7, a server puts it inside a text
-    # about the script.
+    # redis-py removes the first word from the errors that it knows. A server before version 7 puts the word inside a
+    # text about the script.
     inside = _INSIDE.search(said)
     words = (said.partition(" ")[0], inside and inside[1], _KINDS.get(type(error)))
     return next((word for word in words if word in REFUSALS), "") or ""

@@ -18,12 +18,12 @@ from mainspring.jobstores.redis.wire import age, checksum, instant, or_false, ra
 __all__ = ["RedisFinding"]
 
 FIND_LOOKS_PER_SCRIPT: Final = 2000
-"""One call reads this many runs to find matching ones."""
+"""One script call examines at most this many runs to find matching ones."""
 _INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
 
 
 class RedisFinding(RedisCalls):
-    """Reads, counts and deletes runs."""
+    """The verbs that find, count, cancel and delete runs."""
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         rows: dict[str, RunRow] = {}
@@ -41,7 +41,7 @@ class RedisFinding(RedisCalls):
         def act(shard: Shard, part: Sequence[str]) -> list[int]:
             statuses, refused = self._call(shard, "standings", [list(part)], reads=True)
             for run_id, status, by in zip(part, statuses, refused, strict=True):
-                with suppress(ValueError, AttributeError):  # it was altered, or is not there
+                with suppress(ValueError, AttributeError):  # the run was altered, or is not there
                     found[run_id] = RunStanding(Status(status.decode()), by.decode() or None)
             return [1 if run_id in found else UNKNOWN for run_id in part]
 
@@ -64,14 +64,14 @@ class RedisFinding(RedisCalls):
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
 
     def made_behind(self, after: Run | None, number: int) -> int | None:
-        """Ask each shard for the run that lies its part of `number` behind; the newest of them counts."""
+        """Ask each shard for the age of its run that lies its share of `number` behind; return the latest time."""
         start = False if after is None else raw(_place(after))
         args = [start, number // len(self._shards.all)]
         found = [self._call(shard, "made_behind", args, reads=True) for shard in self._shards.all]
         return max((at for each in found if (at := instant(each)) is not None), default=None)
 
     def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
-        """Ask each shard for the runs of many jobs at a time."""
+        """Ask each shard about many jobs in one call."""
         found: dict[str, list[RunRow]] = {job_id: [] for job_id in job_ids}
         names, size = list(found), max(1, SCRIPT_RUNS // limit)
         for shard in self._shards.all:
@@ -85,7 +85,7 @@ class RedisFinding(RedisCalls):
     def _find(
         self, shard: Shard, query: RunQuery, statuses: Sequence[Status], cursor: bytes | None, limit: int | None
     ) -> tuple[int, bytes | None, list[RunRow]]:
-        """Find or count runs; the cursor says where to continue if the call ended before it had read all."""
+        """Find or count runs; return the number, the cursor to continue from (None at the end), and the rows."""
         args = _find_args(query, statuses, cursor, limit)
         count, following, reply = self._call(shard, "find_runs", args, reads=True)
         return count, following, run_rows(reply)
@@ -104,7 +104,10 @@ class RedisFinding(RedisCalls):
         return self._shards.ask_for_runs(run_ids, act)
 
     def stats(self, query: RunQuery | None = None) -> Stats:
-        """Count the contents of the shards, or matching runs; runs of a job or group are read one by one."""
+        """Count the contents of the shards, or the matching runs.
+
+        Runs of a job, a group, a gate or a predecessor are read one by one; all others are counted already.
+        """
         if query is not None:
             return Stats(matching=sum(self._count(shard, query) for shard in self._shards.all))
         queues: dict[str, QueueInfo] = {}
@@ -133,10 +136,10 @@ class RedisFinding(RedisCalls):
 
 
 def _parts(query: RunQuery) -> list[tuple[Status, ...]]:
-    """Divide the statuses of a query into those that are found together.
+    """Divide the statuses of a query into groups that one index can find.
 
-    Runs that failed, were cancelled and so on have an index for each of these; unfinished ones are found where they
-    wait or run. Only runs that succeeded, which are most, have nothing but their age.
+    Each final status but `succeeded` has its own index. The script finds unfinished runs where they wait or run. Runs
+    that succeeded, which are most, are indexed by age only.
     """
     indexed = query.job_id is query.group is query.after is query.gate is None
     if not indexed or not query.status or Status.SUCCEEDED in query.status:
@@ -169,7 +172,7 @@ def _place(run: Run) -> bytes:
 def _sum(
     queue: QueueInfo, waiting: int, delayed: int, blocked: int, running: int, limit: int | None, oldest: bytes | None
 ) -> QueueInfo:
-    """Add a lane of a queue in one shard to the others."""
+    """Add the numbers of one lane in one shard to those of its queue."""
     ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
     return QueueInfo(
         name=queue.name,

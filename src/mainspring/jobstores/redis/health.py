@@ -17,7 +17,7 @@ __all__ = ["health", "judge"]
 
 
 def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
-    """Ask each server with writes; the weakest counts. `replicas` is the number of replicas that a write waits for."""
+    """Judge each primary and report the weakest; `replicas` is the number of replicas that a write waits for."""
     said = link.info()
     found = [judge(said.get(place, {}), _config(place, one), replicas) for place, one in link.clients().items()]
     states = [each.durable for each in found]
@@ -37,7 +37,7 @@ def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
 
 
 def _config(place: str, client: redis.Redis) -> dict[str, Any]:
-    """Return how a server syncs its file; empty if this user may not ask, as on managed servers."""
+    """Return how a server syncs its append-only file; empty if this user may not ask, as on managed servers."""
     try:
         settings: dict[Any, Any] = client.config_get("*append*")
     except ResponseError:

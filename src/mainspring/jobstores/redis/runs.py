@@ -48,7 +48,7 @@ Placed = TypeVar("Placed", RunRow, Run)
 log = logging.getLogger("mainspring.jobstores.redis")
 
 NEW_RUNS_PER_SCRIPT: Final = 250
-"""One script call adds this many runs; several calls are under way at once."""
+"""One script call adds this many runs; the next call is packed and sent while the server works on this one."""
 SWEEP_PAGE_RECORDS: Final = 200
 """One script call of a sweep reads this many records, in about a millisecond of the server's time."""
 SWEEP_PAGE_CALLS: Final = 20
@@ -56,12 +56,12 @@ SWEEP_PAGE_CALLS: Final = 20
 SWEEP_PAGES: Final = 50
 """One sweep reads this many pages."""
 OUTBOX_AFTER_US: Final = 5 * SECOND
-"""Another node delivers a follow-up that has been on its way to another shard for this long."""
+"""`prune` delivers a follow-up for another shard that has been in the outbox for this long."""
 _RUN_ID: Final = attrgetter("run.id")
 _RUN_AT: Final = attrgetter("run_at")
 _PRIORITY: Final = attrgetter("priority")
 _HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.LOST, Hold.CANCEL)
-"""By the answer of the script."""
+"""The meaning of each answer of extend.lua."""
 
 
 class RedisRuns(RedisFinding, RedisService):
@@ -70,7 +70,7 @@ class RedisRuns(RedisFinding, RedisService):
     keep_runs: int
     _searched: list[Shard]
     _swept: dict[Shard, tuple[str, str, str]]
-    """Where the next sweep of a shard continues."""
+    """The cursors from which the next sweep of a shard continues."""
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class RedisRuns(RedisFinding, RedisService):
         refused: list[str] = []
 
         def act(shard: Shard, part: Sequence[RunRow]) -> list[str | None]:
-            # Pack the next runs while the server inserts these. Runs after one another come or do not come together.
+            # Pack the next runs while the server inserts these. Add runs that edges connect in one call: all or none.
             size = len(part) if any(row.after for row in part) else NEW_RUNS_PER_SCRIPT
             chunks = [part[first : first + size] for first in range(0, len(part), size)]
             replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
@@ -119,9 +119,10 @@ class RedisRuns(RedisFinding, RedisService):
         return [(before, after) for before, after in edges if before in homes and homes[before] is not homes[after]]
 
     def _homes(self, runs: Sequence[Placed]) -> dict[str, Shard]:
-        """Return the shards of runs, and of the stored runs that they come after.
+        """Return the shards of the runs that edges touch, and of the stored runs that they come after.
 
-        Runs that edges connect share a shard: that of their key or gate, else that of the first stored predecessor.
+        Runs that edges connect share a shard: that of their key or gate, else that of the first stored predecessor,
+        else that of the first run.
         """
         outside = list(dict.fromkeys(edge.id for run in runs for edge in run.after).keys() - {run.id for run in runs})
         there = [run_id for run_id, known in zip(outside, self.standings(outside), strict=True) if known is not None]
@@ -160,16 +161,19 @@ class RedisRuns(RedisFinding, RedisService):
     def _claim_from_several(
         self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Look into every shard, then claim from those with the most urgent runs; a repeated claim skips the look."""
+        """Peek into every shard, then claim from those with the most urgent runs.
+
+        A repeated claim goes only to the shards that hold runs under its token.
+        """
         now, times = 0, {}
         runs: list[RunRow] = []
-        shares: dict[Shard, Counter[int]] = {}  # by the number of the want: how many runs to claim
-        due: list[list[tuple[bytes, int, Shard]]] = [[] for _ in wants]  # the number keeps it from comparing shards
+        shares: dict[Shard, Counter[int]] = {}  # by the index of the want: how many runs to claim
+        due: list[list[tuple[bytes, int, Shard]]] = [[] for _ in wants]  # the number breaks ties between shards
         asked = [[list(lanes), limit] for lanes, limit in wants]
         for number, shard in enumerate(self._shards.turn()):
             at, next_at, urgencies, held = self._call(shard, "peek", [asked, token])
             now, times[shard] = max(now, at), instant(next_at)
-            if held[0]:  # claim held runs again, too: replicas may not have them yet
+            if held[0]:  # claim the held runs again: replicas may not have the first claim yet
                 shares[shard] = Counter()
             for found, some in zip(due, urgencies, strict=True):
                 found += [(urgency, number, shard) for urgency in some]
@@ -199,7 +203,7 @@ class RedisRuns(RedisFinding, RedisService):
         return number
 
     def _sweep(self, shard: Shard) -> int:
-        """Check some jobs and runs; the next sweep continues after them."""
+        """Check some jobs and runs; return how many were mended or set aside. The next sweep continues after them."""
         number = 0
         for turn in range(SWEEP_PAGES):
             runs, lost, jobs = self._swept.get(shard, ("0", "0", "0"))
@@ -215,7 +219,7 @@ class RedisRuns(RedisFinding, RedisService):
         return number
 
     def _set_runs_aside(self, shard: Shard, ids: Sequence[bytes]) -> int:
-        """Replace altered runs by broken ones that say so and keep the old bytes."""
+        """Replace each altered run by a broken one that names the damage and keeps the old bytes."""
         number: int = 0
         for run_id in ids:
             found = self._call(shard, "set_run_aside", [raw(run_id)], reads=True)
@@ -280,7 +284,7 @@ class RedisRuns(RedisFinding, RedisService):
         return Answers([answer == 1 for answer in answers], refused)
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
-        """Separate the runs of one shard from those of others."""
+        """Split follow-ups into those for this shard and those for others."""
         if len(self._shards.all) == 1:
             return runs, []
         parts: tuple[list[RunRow], list[RunRow]] = ([], [])
@@ -289,7 +293,7 @@ class RedisRuns(RedisFinding, RedisService):
         return parts
 
     def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
-        """Add follow-ups in their own shards; one that is lost on the way stays in the outbox of its parent's shard."""
+        """Add follow-ups in their own shards; if that fails, they stay in the outbox of their parent's shard."""
         if not runs:
             return
         try:
@@ -300,7 +304,7 @@ class RedisRuns(RedisFinding, RedisService):
 
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         rows: list[RunRow] = []
-        if not skip:  # otherwise keep the order of the shards, because `skip` counts through them
+        if not skip:  # a later page keeps the order of the shards, because `skip` counts through them
             self._searched = self._shards.turn()
         for shard in self._searched:
             if len(rows) < limit:
@@ -310,7 +314,7 @@ class RedisRuns(RedisFinding, RedisService):
         return rows
 
     def prune(self, limit: int = 1000) -> int:
-        """Deliver follow-ups that were lost on their way to another shard, then delete old runs."""
+        """Deliver follow-ups that have not reached their own shard, then delete old runs."""
         kept = -(-self.keep_runs // len(self._shards.all))
         count = 0
         for shard in self._shards.turn():
@@ -322,7 +326,7 @@ class RedisRuns(RedisFinding, RedisService):
 
 
 def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
-    """Return the runs in groups that edges connect, without those that no edge touches."""
+    """Group the runs that edges connect; leave out the runs that no edge touches."""
     group_of: dict[str, list[Placed]] = {}
     known = {row.id: row for row in rows}
     for row in rows:
@@ -341,5 +345,5 @@ def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
 
 def _by_urgency(rows: list[RunRow]) -> list[RunRow]:
     rows.sort(key=_RUN_AT)
-    rows.sort(key=_PRIORITY, reverse=True)  # which keeps the order of equals
+    rows.sort(key=_PRIORITY, reverse=True)  # a stable sort: equal priorities stay in the order of run times
     return rows

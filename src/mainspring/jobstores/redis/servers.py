@@ -1,4 +1,4 @@
-"""Find the primaries: one Redis server, the one that Redis Sentinels name, or those of a Redis Cluster."""
+"""Find the primaries: a fixed Redis server, the one that Redis Sentinels name, or those of a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mainspring.locks import free_in_children
 __all__ = ["CALL_TIMEOUT_SECONDS", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
 
 CALL_TIMEOUT_SECONDS: Final = 4.0
-"""A call waits this many seconds: less than a third of a lease."""
+"""A call waits this many seconds for the server: less than a third of a lease."""
 FAILOVER_PATIENCE_SECONDS: Final = 3.0
-"""A call that has done nothing yet waits this many seconds for a fail-over or a moving slot."""
+"""A call that has changed nothing yet waits this many seconds for a fail-over or a moving slot."""
 DISCOVERY_TIMEOUT_SECONDS: Final = 1.0
 """Wait this many seconds to connect to one of several servers, or for its answer about the primary."""
 SENTINEL_RECHECK_SECONDS: Final = 0.5
-"""Ask the Sentinels again this often, even if the known primary answers: it may be cut off."""
+"""Ask the Sentinels again after this many seconds, even if the known primary answers: it may be cut off."""
 
 
 class Address(NamedTuple):
@@ -40,7 +40,7 @@ class Address(NamedTuple):
 
 
 class Servers(ABC):
-    """Finds the server that has a key."""
+    """The servers of a store; the primary of each key."""
 
     patience: float = FAILOVER_PATIENCE_SECONDS
     """A call may look for a server for this many seconds."""
@@ -50,15 +50,15 @@ class Servers(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the servers are, without any secret."""
+        """The addresses of the servers, without any secret."""
 
     @abstractmethod
     def pool(self, key: str) -> Any:
-        """Return the connections to the primary that has the key."""
+        """Return the connection pool of the primary that has the key."""
 
     @abstractmethod
     def doubt(self, error: Exception) -> None:
-        """Look for the primary again before the next call: a server failed or denied being it."""
+        """Look for the primary again before the next call: the server failed, or said that it is not the primary."""
 
     def replaced(self, pool: Any) -> bool:
         """Return True if these connections go to a server that is no longer the primary."""
@@ -92,7 +92,7 @@ class FixedServer(Servers):
         return self._pool
 
     def doubt(self, error: Exception) -> None:
-        """Connect again: a Redis Sentinel client asks for the primary when it connects."""
+        """Close the idle connections: a Redis Sentinel client asks for the primary when it connects again."""
         self._pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _ServerGroup(Servers):
 
 
 class SentinelServers(_ServerGroup):
-    """The primary that Redis Sentinels name; asks them twice a second and whenever it fails."""
+    """The primary that Redis Sentinels name; a call asks them again after half a second, or if the primary failed."""
 
     def __init__(
         self, hosts: Sequence[Address], service: str, settings: dict[str, Any], own: dict[str, Any] | None = None
@@ -173,7 +173,7 @@ class SentinelServers(_ServerGroup):
         """Ask the Sentinels, at most twice a second, whether they name another server by now."""
         try:
             return self.pool("") is not pool
-        except (StoreUnavailable, ConfigurationError):  # they do not know it either
+        except (StoreUnavailable, ConfigurationError):  # the Sentinels name none
             return False
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class SentinelServers(_ServerGroup):
             return named
 
     def _named(self) -> Address:
-        """Return the first answer of a Sentinel; the known primary if none answers."""
+        """Return the primary that the first Sentinel names; the known primary if no Sentinel names any."""
         silent, ignorant = [], []
         for address, pool in list(self._sentinels.items()):
             try:
@@ -224,11 +224,11 @@ class SentinelServers(_ServerGroup):
         return ConfigurationError(f"the Redis Sentinels {told} know no service {self._service!r}{hint}")
 
     def _check_role(self, address: Address) -> None:
-        """Raise StoreUnavailable unless the server says that it is a primary: a Sentinel may be behind."""
+        """Raise StoreUnavailable unless the server says that it is a primary: a Sentinel may lag behind."""
         pool = self._pool_at(address)
         try:
             role = ask(pool, "ROLE", timeout=DISCOVERY_TIMEOUT_SECONDS)[0]
-        except ResponseError:  # this user may not ask; a write will show it
+        except ResponseError:  # this user may not ask; a replica will refuse the first write
             return
         except (*CONNECTION, RedisError) as error:
             raise StoreUnavailable(
@@ -288,7 +288,7 @@ class ClusterServers(_ServerGroup):
         raise StoreUnavailable(f"no server of the Redis Cluster {self._told()} has the slot {slot}")
 
     def _asked_ranges(self) -> list[tuple[int, int, Address]]:
-        """Return first slot, last slot and primary of each range, by the first server that answers."""
+        """Ask the servers in turn; return the first slot, last slot and primary of each range."""
         problems = []
         for address in dict.fromkeys([*self._hosts, *self._pools]):
             try:
@@ -312,7 +312,7 @@ class ClusterServers(_ServerGroup):
 
 
 def ask(pool: Any, *command: Any, timeout: float | None = None) -> Any:
-    """Send one command and return the reply, with redis-py's errors."""
+    """Send one command and return the reply; let redis-py's errors through."""
     connection = pool.get_connection()
     try:
         connection.send_command(*command)

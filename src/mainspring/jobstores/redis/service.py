@@ -27,17 +27,17 @@ MOST_STRETCHES: Final = 2000
 
 
 class RedisService(RedisCalls):
-    """The verbs besides those about jobs and runs; the first shard has nodes, acts and counters."""
+    """The verbs that concern neither jobs nor runs; the first shard keeps the nodes, acts and counters."""
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
-        """Announce a node or remove it; return the store's now, by the server of the first shard."""
+        """Announce or remove a node; return the current time by the first shard's server."""
         if node is None:
             return int(self._call(self._shards.all[0], "beat", reads=True))
         said = [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()]
         return int(self._call(self._shards.all[0], "beat", said))
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the living nodes; an altered record is written again with the next heartbeat."""
+        """Return the living nodes; skip an altered record, which the node's next heartbeat replaces."""
         found = []
         for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True):
             if said is not None and beat_at is not None:
@@ -123,6 +123,6 @@ def _stretch_text(kind: str, level: int, at: int) -> str:
 
 
 def _ends(level: int, at: int) -> int | bool:
-    """Return the second at which a stretch is too old, or False."""
+    """Return the Unix time in seconds at which a stretch expires; False if it is kept for ever."""
     _, stretch, keep = LEVELS[level]
     return False if keep is None else max(1, (at + stretch + keep) // SECOND)

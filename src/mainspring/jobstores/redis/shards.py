@@ -21,7 +21,7 @@ SCRIPT_RUNS: Final = 1000
 UNKNOWN: Final = 2
 """A script's answer for a run that its shard does not have."""
 RUN_SHARDS_CACHED: Final = 100_000
-"""Remember the shard of this many runs whose ids do not tell it."""
+"""Remember the shards of at most this many runs whose ids point to other shards."""
 
 
 class Shard(NamedTuple):
@@ -33,10 +33,10 @@ class Shard(NamedTuple):
 
 
 class Shards:
-    """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
+    """All shards of a store. Their prefixes contain every name of the store, so no two stores share a key."""
 
     def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
-        # Giving the default names explicitly means the same store.
+        # A store that is given the default names explicitly is the same store.
         plain = f"{{{_quoted(name)}:0}}:"
         jobs_key = None if jobs_key == f"{plain}jobs" else jobs_key
         times_key = None if times_key == f"{plain}run_times" else times_key
@@ -45,7 +45,7 @@ class Shards:
             Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")
             for prefix in (f"{{{_quoted(name)}:{index}{chosen}}}:" for index in range(number))
         ]
-        # The channels that tell of changes, and of ends of runs; a counter of its messages has the name of each.
+        # The channels of changes, and of ends of runs. The key of the same name counts the messages of its channel.
         self.channels = [f"{shard.prefix}wake" for shard in self.all]
         self.ends = [f"{shard.prefix}ends" for shard in self.all]
         self._turn = 0
@@ -76,7 +76,7 @@ class Shards:
         return self.of_run(run_id) if unique is None else self.of_job(unique)
 
     def found(self, run_ids: Sequence[str], shard: Shard) -> None:
-        """Remember the shards of runs whose ids do not tell them."""
+        """Remember that these runs are in this shard, if their ids point to another."""
         if len(self.all) == 1:
             return
         for run_id in run_ids:
@@ -86,7 +86,7 @@ class Shards:
                 self._strays[run_id] = shard
 
     def turn(self) -> list[Shard]:
-        """Return all shards, each time starting with another one."""
+        """Return all shards, starting one further at each call."""
         if len(self.all) == 1:
             return self.all
         self._turn = (self._turn + 1) % len(self.all)
@@ -138,7 +138,7 @@ class Shards:
 
 
 def _quoted(name: str, also: str = "") -> str:
-    """Quote braces in a name, which would end a hash tag early, and the characters of `also`."""
+    """Percent-encode the braces of a name, which would end a hash tag early, and the characters of `also`."""
     for character in f"%{{}}{also}":
         name = name.replace(character, f"%{ord(character):02X}")
     return name

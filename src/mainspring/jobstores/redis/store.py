@@ -36,9 +36,9 @@ from mainspring.jobstores.redis.wire import (
 __all__ = ["REDIS_SCHEMA", "RedisJobStore", "pin"]
 
 FIRINGS_PER_SCRIPT: Final = 1000
-"""One script call takes this many firings."""
+"""One script call handles at most this many firings."""
 OLDEST_REDIS: Final = (6, 2)
-"""The oldest server version that has all the commands."""
+"""The oldest server version that has all the commands of the scripts."""
 MOST_SHARDS: Final = 16_384
 """The number of slots of a Redis Cluster."""
 _APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
@@ -46,13 +46,13 @@ log = logging.getLogger("mainspring.jobstores.redis")
 
 
 class RedisJobStore(RedisRuns):
-    """Keeps jobs and runs in a Redis or Valkey server, for any number of nodes.
+    """A store of jobs and runs in Redis or Valkey, for any number of nodes.
 
     Give a `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), a
     `client` of your own that answers in bytes, or redis-py's own arguments. The store connects when it is first used.
     All keys begin with `{name:k}`, where k is the shard, or with `{name:0/jobs_key/run_times_key}` if you choose these
-    two. So stores that differ in any of the three names share nothing. The first use fixes `shards`; it cannot be
-    changed later. With `replicas=n`, the store acknowledges, hands out and executes nothing before n replicas have it.
+    two. So stores that differ in any of the three names share nothing. The first use fixes `shards`; you cannot change
+    it later. With `replicas=n`, the store acknowledges, hands out and executes nothing before n replicas have it.
     The URL can set name, shards, replicas and keep_runs (`?replicas=1`). `pickle_protocol` is accepted for
     APScheduler's signature and ignored: nothing is pickled.
     """
@@ -95,7 +95,7 @@ class RedisJobStore(RedisRuns):
 
     @property
     def redis(self) -> redis.Redis:
-        """A client of the server with the jobs of the first shard, for inspection."""
+        """A client of the server that has the first shard's jobs, for inspection."""
         return redis.Redis(connection_pool=self._servers.pool(self.jobs_key))
 
     @property
@@ -163,7 +163,7 @@ class RedisJobStore(RedisRuns):
             plain = [[row.id, or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
             reply = self._call(shard, "add_jobs", [replace, plain])
             if isinstance(reply, int):
-                # All or none: each shard is atomic only by itself, so remove what the other shards took.
+                # All or none: a step is atomic within one shard only, so remove the jobs that other shards have taken.
                 for job_id, version in written:
                     mark = [job_id, version_text(version)]
                     self._call(self._shards.of_job(job_id), "remove_jobs", [[mark], False])
@@ -183,7 +183,7 @@ class RedisJobStore(RedisRuns):
         return version
 
     def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
-        """Remove jobs, one shard after another."""
+        """Remove jobs; each shard is an atomic step, all shards together are not."""
         if job_ids is None:
             return sum(int(self._call(shard, "remove_jobs", [False, broken])) for shard in self._shards.all)
         parts: dict[Shard, list[Any]] = {}
@@ -192,7 +192,7 @@ class RedisJobStore(RedisRuns):
         return sum(int(self._call(shard, "remove_jobs", [marks, broken])) for shard, marks in parts.items())
 
     def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
-        rows: dict[str, JobRow] = {}  # a page may repeat a job of an earlier one
+        rows: dict[str, JobRow] = {}  # a page may repeat a job of an earlier page
         for job_id in job_ids or ():
             found = self._call(self._shards.of_job(job_id), "get_job", [job_id], reads=True)
             rows.update((row.id, row) for row in job_rows(found))
@@ -315,7 +315,7 @@ def _check(
 
 
 def _restored_broken(packed: bytes) -> tuple[str, str, int]:
-    """Return id, reason and time of a job that was set aside, as far as they are readable."""
+    """Return the id, reason and time of a job that was set aside, as far as they are readable."""
     try:
         return msgspec.msgpack.decode(packed, type=tuple[str, str, int])
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -87,7 +87,7 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
 
 def _check_names(url: str | None, options: dict[str, Any]) -> None:
     """Refuse an option that neither this store nor the driver knows: the driver complains only when it connects."""
-    if "connection_class" in options or "connection_pool" in options:  # a class of the user's, with options of its own
+    if "connection_class" in options or "connection_pool" in options:  # the user's own class may take other options
         return
     query = "" if url is None or "@" in url.partition("?")[2] else url.partition("?")[2]  # a ? inside a password
     for name in (*options, *(name for name, _ in parse_qsl(query, keep_blank_values=True))):

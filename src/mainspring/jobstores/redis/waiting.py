@@ -25,7 +25,7 @@ __all__ = ["Subscriptions"]
 SUBSCRIBE_SECONDS: Final = 2.0
 """Wait this many seconds until a subscription is confirmed."""
 _READS_IN_TIME: Final = "timeout" in inspect.signature(redis.Connection.read_response).parameters
-"""Whether this redis-py can read with a time-out of its own: since version 8."""
+"""True if `read_response` of this redis-py takes a time-out, as it does since version 8."""
 
 
 class Subscriptions:
@@ -40,7 +40,7 @@ class Subscriptions:
         self._closes = 0
 
     def close(self) -> None:
-        """Drop the idle subscriptions. The caller closes the connections next, which ends the waits that go on."""
+        """Drop the idle subscriptions. A wait that is under way ends when the caller closes the connections."""
         with self._lock:
             self._closes += 1
             sleepers, self._sleepers = self._sleepers, []
@@ -48,7 +48,7 @@ class Subscriptions:
             _drop(sleeper)
 
     def wait(self, channels: Sequence[str], cursor: int, timeout: float) -> int:
-        """Sleep until the channels' counters do not add up to `cursor`, or for `timeout` seconds; return their sum."""
+        """Sleep until the sum of the channels' counters is not `cursor`, or for `timeout` seconds; return the sum."""
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             return self._count(channels)
@@ -64,20 +64,21 @@ class Subscriptions:
                     return cursor
                 if told is None:
                     raise self._link.refused(error) from error
-                # The server was restarted since the subscription was made.
+                # The kept subscription is dead, for example because the server was restarted: make a new one.
                 sleeper, told = self._subscribe(channels), None
 
     def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
         keep = heard = True
         try:
-            # Read after subscribing: later changes are heard. A subscription that has told all of them needs no read.
+            # Count only after subscribing: the subscription then reports every later change. A kept subscription whose
+            # last report is the cursor needs no count.
             count = cursor if told == cursor else self._count(channels)
             while count == cursor and (left := deadline - time.monotonic()) > 0:
                 word = _heard(sleeper, left)
                 heard = word is not None
                 told = _told(word)
                 count = told if told is not None and len(channels) == 1 else self._count(channels)
-            # It changed and we were not told: the subscription is dead though its socket is not.
+            # The count changed without a message: the subscription is dead although its socket is alive.
             keep = heard or count == cursor
         except BaseException:
             keep = False
@@ -96,7 +97,7 @@ class Subscriptions:
         return sum(int(value or 0) for value in self._link.ask(channels[0], "MGET", *channels))
 
     def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
-        """Return a subscription, and the count that it reported last, None if it is new."""
+        """Return a subscription and the count that it reported last, or a new subscription and None."""
         with self._lock:
             if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
                 self._sleepers, self._pid = [], os.getpid()
@@ -105,7 +106,7 @@ class Subscriptions:
         return self._subscribe(channels), None
 
     def _subscribe(self, channels: Sequence[str]) -> PubSub:
-        # Any server of a Redis Cluster hears what is published on the others.
+        # Every server of a Redis Cluster passes on the messages that are published on the others.
         client = redis.Redis(connection_pool=self._link.pool(channels[0]))
         sleeper: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
         try:
@@ -121,9 +122,9 @@ class Subscriptions:
 
 
 def _heard(sleeper: PubSub, timeout: float) -> Any:
-    """Return the last message that came while nobody listened, or wait for one; None if none comes.
+    """Return the newest message that nobody has read yet, or wait for one; None if none comes.
 
-    Read from the connection itself: a PubSub takes four times as long, and would subscribe again without saying so.
+    Read from the connection itself: a PubSub takes four times as long, and would silently subscribe again.
     """
     connection, word = sleeper.connection, None
     if connection is None:
@@ -146,7 +147,7 @@ def _next(connection: Any, timeout: float) -> Any:
 
 
 def _told(word: Any) -> int | None:
-    """Return the count in a message; None if it is not about a change."""
+    """Return the count in a message; None if there is no message, or it is not about a change."""
     return int(word[2]) if word is not None and word[0] in (b"message", "message") else None
 
 

@@ -38,7 +38,7 @@ __all__ = [
 log = logging.getLogger("mainspring.jobstores.redis")
 
 LONGEST_VALUE: Final = 64
-"""The bytes of the longest state that the hash of a run holds; see lib/runs.lua."""
+"""The hash of a run holds a state of at most this many bytes; see lib/runs.lua."""
 _PENDING: Final = Status.PENDING.value
 _RUNNING: Final = Status.RUNNING.value
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
@@ -46,7 +46,7 @@ _NONE: Final = "-" * 18
 _NO_TIME: Final = _NONE.encode()
 _STATE_SIZE: Final = 77
 _ZERO: Final = 10**17
-"""Added to a time, so that texts sort like times: the result is never negative for a datetime."""
+"""Add this to a time, so that texts sort like times: the sum is not negative for any datetime."""
 _END: Final = 10**18
 _AGE_CHARS: Final = 18
 _TEXTS_KNOWN: Final = 1000
@@ -70,7 +70,7 @@ def or_false(value: Any) -> Any:
 
 
 def earliest(times: Iterable[int | bytes | None]) -> int | None:
-    """Return the first of some times, None if there is none."""
+    """Return the earliest time; None if there is none."""
     return min((int(at) for at in times if at is not None), default=None)
 
 
@@ -121,12 +121,12 @@ def _numbers(row: RunRow) -> str:
 
 
 def _attempts(row: RunRow) -> str:
-    # A store that is handed a running run keeps its claim; a claim of its own writes both.
+    # A new run that is running already keeps the time of its claim. In this store, claim.lua writes both values.
     return str(row.attempt) if row.claimed_at is None else f"{row.attempt} {row.claimed_at}"
 
 
 def _is_bare(row: RunRow) -> bool:
-    """Return True if a pending run has nothing but what every run has."""
+    """Return True if a pending run has only the values that every run has."""
     return (
         not (row.state or row.attempt or row.after)
         and row.job_id is row.group is row.unique is row.token is row.gate is None
@@ -135,7 +135,7 @@ def _is_bare(row: RunRow) -> bool:
 
 
 def _fields(row: RunRow) -> list[Any]:
-    """Return names and values in turn of the fields that few new runs have."""
+    """Return the fields that few new runs have, as names and values in turn."""
     rare: dict[str, Any] = {
         "job": row.job_id,
         "incarnation": _incarnation(row),
@@ -156,7 +156,7 @@ def _fields(row: RunRow) -> list[Any]:
 
 
 def _incarnation(row: RunRow) -> str | None:
-    """Return the incarnation of the job that counts a run as unfinished, as a job's state has it."""
+    """Return the incarnation of the job that counts a run as unfinished, in the form of a job's state."""
     job, _, incarnation = (row.owner or "").rpartition("@")
     return incarnation.zfill(16) if incarnation and job == row.job_id else None
 
@@ -246,7 +246,7 @@ def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
 
 
 def run_rows(reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[RunRow]:
-    """Build rows from the reply of lib/read.lua; `claim` has what all runs that were claimed just now share."""
+    """Build rows from the reply of lib/read.lua; `claim` has the values that all runs claimed just now share."""
     ids, found, calls, leases, states, lives = reply
     rows = []
     for number, (run_id, fields, call) in enumerate(zip(ids, found, calls, strict=True)):
@@ -265,14 +265,14 @@ def run_rows(reply: Sequence[Sequence[Any]], claim: Claim = NO_CLAIM) -> list[Ru
 
 @lru_cache(_TEXTS_KNOWN)
 def _lane(text: bytes) -> tuple[str, str]:
-    """Return a lane and its queue: the runs of a claim have the same few."""
+    """Return a lane and its queue; cached, because the runs of a claim share a few lanes."""
     lane = text.decode()
     return lane, queue_of(lane)
 
 
 @lru_cache(_TEXTS_KNOWN)
 def _attempts_of(text: bytes) -> tuple[int, int | None]:
-    """Return the number of attempts and when the last was claimed: most runs of a claim have the same."""
+    """Return the number of attempts and the time of the last claim; cached, because most runs of a claim share them."""
     attempt, *claimed = map(int, text.split())
     return attempt, claimed[0] if claimed else None
 
@@ -285,7 +285,7 @@ def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"", claim: Clai
         created, run_at, priority, *end = numbers.split()
         attempt, claimed_at = _attempts_of(attempts) if attempts else (0, None)
         token, node, until = claim
-        # By position, which is quicker: this is done for every run.
+        # Positional arguments are quicker, and this happens for every run.
         row = RunRow(
             run_id.decode(), call, b"", queue, _RUNNING, int(run_at), int(created) - _ZERO, 0, lane, int(priority),
             attempt, token, node, until, claimed_at, int(end[0]) if end else None,
@@ -299,7 +299,7 @@ def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"", claim: Clai
 
 
 def _add_more(row: RunRow, fields: Sequence[Any]) -> None:
-    """Add the fields that few runs have, and those of a run that was not claimed just now."""
+    """Add the fields that few runs have, and those that the reply has unless the run was claimed just now."""
     state, more, job, incarnation, group, unique, cancelling, waits, followed, refused, gate, gate_spec, *others = (
         fields
     )
@@ -354,7 +354,7 @@ def _time_text(at: int | None) -> str:
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Build rows from the reply of lib/jobs.lua without missing jobs; an altered job gives a row that is not whole."""
+    """Build rows from the reply of lib/jobs.lua; skip missing jobs. An altered job gives a row that is not whole."""
     rows = []
     for job_id, frame, state in zip(*reply, strict=True):
         if state is not None:

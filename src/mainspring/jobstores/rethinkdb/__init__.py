@@ -1,4 +1,4 @@
-"""Jobs in RethinkDB; their runs are kept by another store."""
+"""Jobs in RethinkDB; another store keeps their runs."""
 
 from mainspring.jobstores.rethinkdb.store import RethinkDBJobStore
 

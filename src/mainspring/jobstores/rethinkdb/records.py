@@ -1,7 +1,8 @@
-"""Jobs in RethinkDB: a document per record, replaced by one expression that compares its version.
+"""Jobs in RethinkDB: one document per record; one expression compares its version and replaces it.
 
-The comparison is inside the write. A filter before it would look once and write later. A wake time is text: numbers
-are doubles there, and the instants of far years need more than 53 bits.
+The comparison is inside the write, so both are one atomic step. A filter before the write would not be: the document
+could change in between. A wake time is text: numbers in RethinkDB are doubles, and the instants of far years need more
+than 53 bits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FEED_SECONDS: Final = 0.5
 
 
 class RethinkDBRecords(WatchedRecords):
-    """Records in one table. Each thread has a connection of its own, because the driver's cannot be shared."""
+    """Records in one table. Each thread has its own connection, because threads cannot share one of this driver."""
 
     server: ClassVar[str] = "RethinkDB"
     max_bytes: ClassVar[int | None] = 4 * 1024 * 1024
@@ -44,7 +45,7 @@ class RethinkDBRecords(WatchedRecords):
         self.r = RethinkDB()
         self.table = self.r.db(database).table(table)
         self._given = client
-        self._one = free_in_children(threading.Lock())  # a connection that was given serves one thread at a time
+        self._one = free_in_children(threading.Lock())  # the user's connection serves one thread at a time
         self._own = threading.local()
         self._opened: list[Any] = []
         self._ready = 0
@@ -55,7 +56,7 @@ class RethinkDBRecords(WatchedRecords):
 
     @property
     def conn(self) -> Any:
-        """The connection of this thread."""
+        """The connection that the user gave, or this thread's own."""
         if self._given is not None:
             return self._given
         found, pid = getattr(self._own, "conn", (None, 0))
@@ -92,7 +93,10 @@ class RethinkDBRecords(WatchedRecords):
             raise
 
     def _prepare(self) -> None:
-        """Make the database, the table and its index, once in each process; refuse a table of APScheduler's."""
+        """Create the database, the table and its index if they are missing; refuse a table with APScheduler's jobs.
+
+        Do this once in each process.
+        """
         if self._ready == os.getpid():
             return
         r, database = self.r, self.r.db(self.database)
@@ -112,7 +116,7 @@ class RethinkDBRecords(WatchedRecords):
         self._ready = os.getpid()
 
     def start(self) -> None:
-        """Connect, and make what is missing."""
+        """Connect, and create the database, table and index that are missing."""
         self._ask(self.r.expr(1))
 
     def shutdown(self) -> None:
@@ -171,7 +175,8 @@ class RethinkDBRecords(WatchedRecords):
     def _write(self, step: Any) -> Any:
         done = self._ask(step, "write")
         error = done.get("first_error") or ""
-        # Without a document, the comparison fails on null; with one, an insert that comes second fails: both are lost.
+        # Two errors mean that another node came first: the comparison fails on null if the document is gone, and an
+        # insert fails if the key exists.
         if done.get("errors") and "null" not in error and "Duplicate primary key" not in error:
             raise StoreUnavailable(f"{self.place} refused a write: {error}")
         return done
@@ -179,8 +184,8 @@ class RethinkDBRecords(WatchedRecords):
     # -- waking and health -------------------------------------------------------------------------------------
 
     def follow(self, stopped: threading.Event) -> None:
-        """Listen on a connection of its own."""
-        if self._given is not None:  # it serves one query at a time
+        """Listen to the table on a separate connection; do not listen if the user gave the connection."""
+        if self._given is not None:  # a connection serves one query at a time
             stopped.wait()
             return
         connection = self._connect()
@@ -196,12 +201,12 @@ class RethinkDBRecords(WatchedRecords):
                 connection.close(noreply_wait=False)
 
     def health(self) -> Health:
-        """Return what survives, by the settings of the table."""
+        """Judge by the settings of the table whether acknowledged writes survive."""
         reason = "each write is asked for with hard durability"
         self.start()
         try:
             config = self._ask(self.table.config())
-        except StoreUnavailable:  # an account may not read it
+        except StoreUnavailable:  # this user may not read the settings
             warning = "the settings of the table cannot be read"
             return Health(durable=True, reasons=(reason,), version=self.server, warnings=(warning,))
         if config.get("write_acks") == "single":
@@ -212,12 +217,12 @@ class RethinkDBRecords(WatchedRecords):
 
 
 def _whole(answer: Any) -> Any:
-    """Read all of a cursor while nobody else uses the connection."""
+    """Read a cursor to its end, while no other thread uses the connection."""
     return answer if isinstance(answer, dict | list | int | str | None) else list(answer)
 
 
 def _ignore_twins(make: Callable[[], Any]) -> None:
-    """Make something that another node may make at the same moment."""
+    """Call `make`; ignore the error that another node has made the same database, table or index first."""
     try:
         make()
     except ReqlError as error:

@@ -19,7 +19,7 @@ APSCHEDULER_NAME = "apscheduler"
 
 
 class RethinkDBJobStore(RecordsJobStore):
-    """Keeps jobs in a RethinkDB table, and their runs in the store `runs`.
+    """A store of jobs in a RethinkDB table; `runs` is the store of their runs.
 
     `client` is a connection, or a reference to one; it serves one thread at a time, and stays open when the store is
     shut down. APScheduler's `pickle_protocol` is accepted and has no effect: nothing is pickled.
@@ -63,7 +63,7 @@ class RethinkDBJobStore(RecordsJobStore):
 
     @property
     def conn(self) -> Any:
-        """The connection of this thread."""
+        """The connection that the user gave, or this thread's own."""
         return self.jobs.conn
 
     def __repr__(self) -> str:

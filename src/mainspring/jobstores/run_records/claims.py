@@ -1,4 +1,4 @@
-"""Claim runs over run records: find those that are due, judge them by their gates, and write the claim of each."""
+"""Claim runs in run records: find the due runs, judge them by their gates, and write the claim of each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mainspring.jobstores.values import Hold
 __all__ = ["RunClaims"]
 
 GATED_PAGE: Final = 200
-"""Look at this many runs at once, at least, once some of them stand at gates."""
+"""Read at least this many runs at once after a page that had gates: some of the runs cannot start."""
 _MOST_LOST_PAGES: Final = 20
-"""A claim gives up after this many pages of which others took everything, and looks again later."""
+"""A claim gives up, and looks again later, after more than this many pages that it could change nothing of."""
 
 
 class ClaimTerms(msgspec.Struct, frozen=True):
-    """The terms of a claim."""
+    """The values that a claim writes into each of its runs."""
 
     node: str
     token: str
@@ -36,7 +36,7 @@ class ClaimTerms(msgspec.Struct, frozen=True):
 
 
 class _JudgedPage(msgspec.Struct):
-    """How a page of due runs was judged."""
+    """The verdicts on a page of due runs: start now, park, or put off until a time."""
 
     start: list[RunRecord] = []
     park: list[RunRecord] = []
@@ -44,7 +44,7 @@ class _JudgedPage(msgspec.Struct):
 
 
 class RunClaims(GateChanges):
-    """Claims runs and renews leases."""
+    """The verbs that claim runs, renew leases and cancel."""
 
     def _claim_rows(
         self, wants: Sequence[ClaimWant], node: str, token: str, lease: float
@@ -58,12 +58,12 @@ class RunClaims(GateChanges):
     def _claim(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Claim runs of some lanes."""
+        """Claim up to `limit` runs of some lanes; return now, the runs, and when the next one can be claimed."""
         now = self._now()
         terms = ClaimTerms(node, token, now, now + int(lease * SECOND))
         limits = self._gates(queue_gate(queue) for queue in dict.fromkeys(queues))
         limited = {name: gate for name, gate in limits.items() if gate.state.allowed is not None}
-        # Before the slots are counted: an end that comes too late to be counted then wakes this process.
+        # Do this before counting the slots: a run that ends too late for the count then wakes this process.
         self.records.limited.update(name.removeprefix(QUEUE_GATE) for name in limited)
         self.records.limited.difference_update(name.removeprefix(QUEUE_GATE) for name in limits.keys() - limited.keys())
         if limited:
@@ -86,7 +86,7 @@ class RunClaims(GateChanges):
     def _take(
         self, queues: list[str], limited: set[str], terms: ClaimTerms, limit: int
     ) -> tuple[list[RunRow], list[str], bool]:
-        """Claim due runs; return them, the queues that can still be served, and whether some could not be judged."""
+        """Claim due runs; return them, the lanes whose queues still have room, and True if the claim gave up early."""
         taken: list[RunRow] = []
         size, lost = limit, 0
         while len(taken) < limit and queues:
@@ -113,7 +113,10 @@ class RunClaims(GateChanges):
     def _take_gated(
         self, page: Sequence[RunRecord], gates: dict[str, GateSlots], terms: ClaimTerms, limit: int
     ) -> tuple[list[RunRow], bool]:
-        """Judge a page of due runs by their gates; return those claimed, and whether anything was changed by it."""
+        """Judge a page of due runs by their gates; return the claimed runs, and False if the page came to nothing.
+
+        A page comes to nothing if other nodes changed its gates or its runs first.
+        """
         self._count_slots(gates, terms.now)
         judged = _judge_page(page, gates, terms.now, limit)
         taken = {name: len(gate.taken) for name, gate in gates.items()}
@@ -132,13 +135,13 @@ class RunClaims(GateChanges):
         done = self._swap([(new, old.version) for new, old in zip(moved + parked, before, strict=True)])
         if park:
             names = {str(each.row.gate) for each in park}
-            # Those who left since the gate was judged may not have seen the runs that were parked meanwhile.
+            # A run that left its gate after the verdict may not have seen the runs that were parked here.
             self._fill(names, taken)
         full = len(won) == limit or len(judged.start) + len(park) + len(put_off) < len(page)
         return won, bool(won or any(done)) or (full and not lost and not unused)
 
     def _start(self, records: Sequence[RunRecord], terms: ClaimTerms) -> list[RunRow]:
-        """Write the claim of each run that nobody else has taken meanwhile."""
+        """Write the claim of each run that no other node has changed meanwhile; return the claimed runs."""
         claimed = [made(replace(each, row=_claimed(each.row, terms)), terms.now) for each in records]
         won = self._swap([(new, old.version) for new, old in zip(claimed, records, strict=True)])
         return [new.row for new, mine in zip(claimed, won, strict=True) if mine]
@@ -192,7 +195,7 @@ def _claimed(row: RunRow, terms: ClaimTerms) -> RunRow:
 
 
 def _names(row: RunRow) -> set[str]:
-    """Return the gates of which a run needs a slot."""
+    """Return the gates whose slots a run needs."""
     gate = gate_of(row)
     return {queue_gate(row.queue)} if gate is None else {queue_gate(row.queue), gate}
 
@@ -203,7 +206,7 @@ def _has_room(gates: dict[str, GateSlots], queue: str) -> bool:
 
 
 def _judge_page(page: Sequence[RunRecord], gates: dict[str, GateSlots], now: int, limit: int) -> _JudgedPage:
-    """Judge due runs in the order of urgency; reserve slots for those that may start."""
+    """Judge due runs in the order of urgency, up to `limit` starts; reserve slots for the runs that may start."""
     judged = _JudgedPage()
     for record in page:
         row = record.row

@@ -1,9 +1,10 @@
-"""Edges between run records: each run knows those that it comes after, those that come after it, and what is open.
+"""Edges between run records: each run knows its predecessors, its successors, and the predecessors it still waits for.
 
-An edge is written in both of its runs, one after the other, so a node can die in between. The run that comes after is
-stored first, blocked by all that it comes after. Then each of those learns of it, in the record whose next write may be
-the end that the edge waits for. An end that comes before that is seen there; one that comes later finds the successor.
-Each step can be repeated by anybody, and `todo_at` says from when others should.
+The store writes an edge into both of its runs, one after the other, so a node can die in between. It stores the
+successor first, blocked by all of its predecessors. Then it notes the successor in each predecessor. That note and the
+end of the predecessor are writes to the same record, so one comes first. If the end comes first, the writer of the note
+sees it. If the note comes first, the end finds the successor. Any node can repeat each step, and `todo_at` says from
+when other nodes should.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["EdgeChanges", "merged"]
 
 
 def merged(after: Sequence[After]) -> dict[str, int]:
-    """Return the mask of each predecessor; one that is named twice has to end in both masks."""
+    """Return the mask of each predecessor; a predecessor that is named twice has to satisfy both masks."""
     masks: dict[str, int] = {}
     for each in after:
         known = masks.get(each.id, each.on)
@@ -31,10 +32,10 @@ def merged(after: Sequence[After]) -> dict[str, int]:
 
 
 def _after_ends(record: RunRecord, ended: Mapping[str, str | None], now: int, *, late: bool) -> RunRecord | None:
-    """Return a record after some of its predecessors have ended; None if it did not wait for any of them.
+    """Return a record as it is after some of its predecessors have ended; None if it did not wait for any of them.
 
-    A status of None is that of a run which is gone: it satisfies a run that is sent back, and refuses a new one. A run
-    that is judged `late`, after the ends, keeps a time that has passed.
+    A status of None means that the predecessor is gone: it satisfies a run that is sent back, and refuses a new one. A
+    run that is judged `late`, after the ends, keeps a run time that has passed.
     """
     row = record.row
     seen = [run_id for run_id in record.open if run_id in ended]
@@ -59,12 +60,12 @@ def _lets_pass(record: RunRecord, run_id: str, status: str | None) -> bool:
 
 
 class EdgeChanges(RecordChanges):
-    """Links runs to those that they come after, and tells them of the ends."""
+    """The steps that link runs to their predecessors, and pass on the ends."""
 
     def _link(self, records: Iterable[RunRecord]) -> list[str]:
-        """Let the predecessors of stored records know of them, and judge those that have ended; return who is refused.
+        """Note stored records in their predecessors, and apply ends that came before; return the ids of refused runs.
 
-        It may be repeated; a record that is linked already, or was sent back meanwhile, is left alone.
+        Any node may repeat this. It leaves alone a record that is linked already, or was sent back meanwhile.
         """
         linking = {record.row.id: record for record in records if record.link != LINKED}
         behind: dict[str, dict[str, int]] = {}
@@ -95,7 +96,7 @@ class EdgeChanges(RecordChanges):
         return [run_id for run_id in linking if run_id in refused]
 
     def _tell(self, behind: Mapping[str, Mapping[str, int]]) -> dict[str, RunRecord]:
-        """Note successors in the records of their predecessors; return those records as they are with the note."""
+        """Note successors in the records of their predecessors; return these records with the note."""
         noted: dict[str, RunRecord] = {}
 
         def note(record: RunRecord) -> RunRecord | None:
@@ -108,7 +109,7 @@ class EdgeChanges(RecordChanges):
         return {**self._change(behind, note), **noted} if behind else {}
 
     def _release(self, ended: Iterable[RunRecord]) -> list[str]:
-        """Tell the successors of runs that have ended; return which of them are refused by that."""
+        """Pass the ends of runs on to their successors; return the ids of the successors that are refused."""
         ends: dict[str, dict[str, str | None]] = {}
         marks: dict[tuple[str, str], int] = {}
         for record in ended:
@@ -130,7 +131,7 @@ class EdgeChanges(RecordChanges):
         return [run_id for run_id in ends if run_id in refused]
 
     def _cut_before(self, cut: Mapping[str, tuple[Iterable[str], int]]) -> None:
-        """Let runs forget successors: by successor, the ids of those runs and the mark of the edges."""
+        """Delete edges from predecessors: `cut` has by successor the ids of the predecessors and the edges' mark."""
         leaving: dict[str, dict[str, int]] = {}
         for run_id, (before, mark) in cut.items():
             for each in before:
@@ -145,7 +146,7 @@ class EdgeChanges(RecordChanges):
             self._change(leaving, forget)
 
     def _cut_behind(self, cut: Iterable[RunRecord]) -> None:
-        """Let the successors of runs that had ended forget that they came after them."""
+        """Delete the edges from these ended runs in the records of their successors."""
         leaving: dict[str, dict[str, int]] = {}
         for record in cut:
             for run_id, mark in record.successors.items():
@@ -161,7 +162,7 @@ class EdgeChanges(RecordChanges):
             self._change(leaving, forget)
 
     def _pinned(self, records: Sequence[RunRecord]) -> set[str]:
-        """Return which of these finished runs must stay for the sake of runs that come after them."""
+        """Return the ids of those finished runs that a successor still needs."""
         behind = self.records.get(list({run_id for record in records for run_id in record.successors}))
         return {
             record.row.id

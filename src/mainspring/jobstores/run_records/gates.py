@@ -1,9 +1,10 @@
-"""Gates over run records: slots are counted where they are, in the records of the runs that run.
+"""Gates over run records: a store counts slots in the records of the runs that are running.
 
-A claim that gives out slots first writes into the gate which runs are to start, and from which versions of their
-records. Only one claim can write that; then it writes the runs. Until then a reserved run counts as one that runs. A
-reservation is over as soon as the record has another version, so nobody has to give a slot back. If the claim died in
-between, a later one gives the record a new version, which the dead claim cannot have seen.
+A claim that gives out slots first reserves them: it writes into the gate which runs are to start, and the version of
+each record. Of several claims that have read the same gate, only one can write it. Then the claim writes the runs.
+Until then, a reserved run counts as a running one. A reservation ends as soon as the record has another version, so no
+slot can leak. If the claim dies in between, a later claim gives the record a new version, which the dead claim cannot
+have seen.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want,
 __all__ = ["GateChanges", "GateSlots", "queue_gate"]
 
 RESERVED_US: Final = 10 * SECOND
-"""A claim writes the runs that it has reserved slots for within this time, or else it may be dead."""
+"""A claim that has not written its reserved runs within this time may be dead."""
 MOST_PARKED: Final = 1_000_000
-"""Let in at most this many runs when a limit is lifted."""
+"""Count at most this many running runs, and let in at most this many parked ones when a limit is lifted."""
 _GATE: Final = "gate"
 _TRIES: Final = 100
 
 
 class _StoredGate(msgspec.Struct, array_like=True):
-    """A gate as it is stored; by run: the version of the record that is to start, and when that was reserved."""
+    """A gate as it is stored; `reserved` has by run the version of its record and the time of the reservation."""
 
     allowed: int | None = None
     tat: int = 0
@@ -51,7 +52,7 @@ def queue_gate(lane: str) -> str:
 
 
 class GateSlots:
-    """A gate as a claim sees it: its state, who has its slots, and what the claim reserves."""
+    """A gate as a claim sees it: its state, the runs that have its slots, and the slots that the claim reserves."""
 
     def __init__(self, name: str, note: StoreNote | None) -> None:
         stored = _StoredGate() if note is None else _decode(note.data)
@@ -79,18 +80,18 @@ class GateSlots:
 
 
 class GateChanges(RecordChanges):
-    """Reads and writes gates, and lets parked runs in."""
+    """The steps that read and write gates, and let parked runs in."""
 
     def _gates(self, names: Iterable[str]) -> dict[str, GateSlots]:
-        """Read gates."""
+        """Read gates by name; a gate that is not stored has no limit."""
         wanted = sorted(set(names))
         found = {note.name: note for note in self.records.notes(_GATE, names=wanted)} if wanted else {}
         return {name: GateSlots(name, found.get(name)) for name in wanted}
 
     def _count_slots(self, gates: Mapping[str, GateSlots], now: int) -> None:
-        """Find out who has the slots of gates.
+        """Find the runs that have the slots of gates.
 
-        The reserved records are read before those that run: one that has started in between is then seen running.
+        Read the reserved records before the running ones: a run that starts in between is then seen running.
         """
         reserved = {run_id for gate in gates.values() for run_id in gate.reserved}
         found = self.records.get(sorted(reserved)) if reserved else {}
@@ -106,7 +107,7 @@ class GateChanges(RecordChanges):
                         gates[str(name)].taken.add(row.id)
 
     def _drop_reservations(self, gate: GateSlots, found: Mapping[str, RunRecord], now: int) -> None:
-        """Forget reservations that were used or cannot be used any more; those left take a slot."""
+        """Drop reservations that were used, and old ones once no claim can use them; each one left takes a slot."""
         for run_id, (version, since) in list(gate.reserved.items()):
             record = found.get(run_id)
             used = record is None or record.version != version
@@ -118,7 +119,7 @@ class GateChanges(RecordChanges):
         gate.taken = set(gate.reserved)
 
     def _write_gates(self, gates: Iterable[GateSlots], now: int) -> set[str]:
-        """Write gates that have changed; return the names of those that somebody else has changed first."""
+        """Write the changed gates; return the names of those that another node has changed first."""
         changed = [gate for gate in gates if gate.changed()]
         notes = [gate.note(now) for gate in changed]
         writes = [(note, gate.version) for note, gate in zip(notes, changed, strict=True)]
@@ -126,7 +127,7 @@ class GateChanges(RecordChanges):
         return {gate.name for gate, won in zip(changed, done, strict=True) if not won}
 
     def _give_back(self, names: Iterable[str], run_ids: set[str]) -> None:
-        """Give back slots that were reserved for runs which do not start."""
+        """Give back the slots that were reserved for runs that do not start."""
         left = set(names)
         for _ in range(_TRIES):
             gates = [gate for gate in self._gates(left).values() if run_ids & gate.reserved.keys()]
@@ -141,7 +142,7 @@ class GateChanges(RecordChanges):
     # -- parked runs -------------------------------------------------------------------------------------------
 
     def _let_in(self, gate: str, number: int) -> None:
-        """Let this many parked runs of each lane come back: higher priority first, then older."""
+        """Make up to `number` parked runs of each lane pending again: higher priority first, then older."""
         want = Want(status=("blocked",), gates=(gate,), parked=True)
         for lane in self.records.count(want, "lane"):
             left = number
@@ -159,7 +160,10 @@ class GateChanges(RecordChanges):
                 left -= len(self._change([each.row.id for each in page], back, page, tries=1))
 
     def _fill(self, names: Iterable[str], taken: Mapping[str, int] | None = None) -> None:
-        """Let in as many parked runs as gates have room for, or as have left since so many slots were `taken`."""
+        """Let in as many parked runs as each gate has room for.
+
+        With `taken`, the earlier number of taken slots by gate, let in one run for each slot that became free since.
+        """
         gates = self._gates(names)
         self._count_slots(gates, self._now())
         for name, gate in gates.items():
@@ -169,7 +173,7 @@ class GateChanges(RecordChanges):
                 self.records.stir(CHANGES)
 
     def _room(self, gate: GateSlots) -> int:
-        """Return how many more runs a gate lets run, by its own number or else by that of its parked runs."""
+        """Return how many more runs may run: by the number that somebody set for the gate, else by its parked runs."""
         parked: list[RunRecord] = []
         if gate.state.allowed is None:
             want = Want(status=("blocked",), gates=(gate.name,), parked=True)
@@ -192,7 +196,7 @@ class GateChanges(RecordChanges):
         return {name: gate.allowed for name, gate in gates.items() if gate.allowed is not None}
 
     def _forget_gates(self, now: int, limit: int) -> None:
-        """Forget gates that have no number and that no run needs; a rate is needed until its next start is due."""
+        """Delete gates without a number that no run needs; keep a rate until its next start is due."""
         idle = []
         for note in self.records.notes(_GATE, limit=limit):
             stored = _decode(note.data)

@@ -1,4 +1,4 @@
-"""Judge an outcome by the record that is stored. Pure."""
+"""Compute the next record of a run from the stored record and an outcome. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KEPT: Final = ("call", "owner", "created_at", "job_id", "group", "claimed_at")
 
 
 def gate_of(row: RunRow) -> str | None:
-    """Return the gate that a run stands at or has a slot of; none if it waits for runs, is refused or has ended."""
+    """Return the gate that a run waits at or has a slot of; None if it waits for runs, is refused or has ended."""
     return None if row.waits or row.refused is not None or row.status in FINAL_VALUES else row.gate
 
 
 def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:
-    """Return the next record of a run whose outcome is to be written."""
+    """Return the next record of a run; the caller has checked that the outcome holds."""
     old, run = record.row, outcome.run
     final = run.status in FINAL_VALUES
     kept = {name: getattr(old, name) for name in _KEPT}
@@ -34,9 +34,9 @@ def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:
         return _sent_back(record, replace(row, refused=None), now, then)
     refused = old.refused or (run.refused if outcome.condition is Condition.REFUSED else None)
     row = replace(row, refused=refused)
-    if row.status == "blocked" and not record.open and row.gate != old.gate:  # parked, and out of its gate
+    if row.status == "blocked" and not record.open and row.gate != old.gate:  # it was parked, and leaves its gate
         row = replace(row, status="pending")
-    if row.status == old.status == "blocked" and not record.open and row.run_at > now:  # parked, and postponed
+    if row.status == old.status == "blocked" and not record.open and row.run_at > now:  # it was parked, now postponed
         row = replace(row, status="pending")
     ends = final and old.status not in FINAL_VALUES
     return replace(
@@ -51,7 +51,7 @@ def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:
 
 
 def _sent_back(record: RunRecord, row: RunRow, now: int, then: list[RunRow]) -> RunRecord:
-    """Return a run behind the runs that it came after, without those that came after its end."""
+    """Return the record of a run that is sent back: behind its predecessors, without successors if it had ended."""
     masks = merged(row.after) if row.status == "blocked" else {}
     behind = {} if record.row.status in FINAL_VALUES else record.successors
     if not masks and row.status == "blocked":
@@ -69,7 +69,7 @@ def _sent_back(record: RunRecord, row: RunRow, now: int, then: list[RunRow]) -> 
 
 
 def frees(old: RunRow, new: RunRow) -> str | None:
-    """Return the gate that a run has left, or stopped to run in."""
+    """Return the gate whose slot or waiting line this change leaves; None if there is none."""
     gate = gate_of(old)
     stopped = old.status == "running" and new.status != "running"
     gone = new.status in FINAL_VALUES or new.gate != gate

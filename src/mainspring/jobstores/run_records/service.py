@@ -1,4 +1,4 @@
-"""The records of a store besides runs: nodes, acts of people, counts; and how it forgets runs."""
+"""Keep nodes, acts of people and counts in a store of run records; delete and prune runs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from mainspring.jobstores.values import NodeInfo, QueueInfo
 __all__ = ["RunService"]
 
 PINNED_US: Final = 3600 * SECOND
-"""A run that others need is looked at again after this time."""
+"""An expired run that a successor needs is kept for this much longer, then judged again."""
 _HEAD_CHARS: Final = 20
-"""The length of a tally's name without that of its subject."""
+"""The length of the first part of a tally's note name: level, kind and time; the tally's own name follows."""
 _KIND_CHARS: Final = 2
-"""The length of the part of it that tells level and kind."""
+"""The length of the part for level and kind."""
 
 
 class RunService(RunSettling):
-    """Nodes, acts, tallies, queues; deleting and pruning."""
+    """The verbs for nodes, acts, tallies and queues, and those that delete and prune runs."""
 
     keep_runs: int
 
@@ -53,11 +53,11 @@ class RunService(RunSettling):
         return self._delete([each for each in found.values() if each.row.status in FINAL_VALUES])
 
     def _delete(self, records: Sequence[RunRecord]) -> int:
-        """Delete finished runs and the edges to and from them; return how many."""
+        """Delete finished runs and the edges to and from them; return how many runs were deleted."""
         if not records:
             return 0
         busy = [each for each in records if each.todo_at is not None]
-        if busy:  # what it left to do must not be lost with it
+        if busy:  # do the steps that are left before the records that list them are gone
             self._finish(busy)
             again = self.records.get([each.row.id for each in busy])
             records = [each for each in records if each.todo_at is None]
@@ -70,7 +70,7 @@ class RunService(RunSettling):
         return len(gone)
 
     def prune(self, limit: int = 1000) -> int:
-        """Delete finished runs by age and number; before that, finish what dead nodes have left undone."""
+        """Finish the changes that dead nodes left unfinished, then delete finished runs by age and number."""
         self._finish(self.records.find(Want(todo_until=self._now()), "newest", limit))
         self._fill(self.records.count(Want(status=("blocked",), parked=True), "gate"))
         now = self._now()
@@ -127,7 +127,7 @@ class RunService(RunSettling):
         return sorted((msgspec.json.decode(note.data, type=NodeInfo) for note in living), key=lambda node: node.id)
 
     def _queues(self, numbers: Mapping[str, int]) -> list[QueueInfo]:
-        """Return the queues that hold unfinished runs or have a limit."""
+        """Return the queues that have unfinished runs or a limit."""
         now, count = self._now(), self.records.count
         due = _by_queue(count(Want(status=("pending",), run_until=now), "queue"))
         pending = _by_queue(count(Want(status=("pending",)), "queue"))
@@ -172,7 +172,7 @@ class RunService(RunSettling):
         return self._find_tallies(**wanted)
 
     def _add_tallies(self, tallies: Sequence[Tally]) -> None:
-        """Add counts; count names beyond the limit under no name; delete what is too old."""
+        """Add counts; add those of names beyond the limit under the empty name; delete counts that are too old."""
         wanted: dict[str, dict[int, int]] = {}
         for tally in tallies:
             add_cells(wanted.setdefault(_head(tally.kind, tally.level, tally.at) + tally.name, {}), tally.cells)
@@ -188,7 +188,7 @@ class RunService(RunSettling):
                 break
             found = {note.name: note for note in self.records.notes("tally", names=left)}
             written = {new.name: new.version for new, _ in writes}
-            # One that has the new version was written, whatever became of the answer.
+            # A note that has the new version was written, even if the answer said otherwise.
             known = {name: note for name, note in found.items() if note.version != written[name]}
             wanted = {name: wanted[name] for name in left if name in known or name not in found}
         else:
@@ -206,7 +206,7 @@ class RunService(RunSettling):
             known |= {note.name: note for note in self.records.notes("tally", names=[head])}
 
     def _forget_tallies(self, begun: set[str]) -> None:
-        """Forget old stretches of the levels and kinds in which a new one has begun: that is seldom."""
+        """Delete old stretches, but only for levels and kinds in which a new stretch has begun, which is rare."""
         now = self._now()
         for start in sorted(begun):
             level, kind = int(start[0]), KINDS[int(start[1])]
@@ -249,5 +249,5 @@ def _head(kind: str, level: int, at: int) -> str:
 
 
 def _after(head: str) -> str:
-    """Return the first name of the next stretch, whatever names this one has."""
+    """Return the head of the next instant, which sorts after every name with this head."""
     return f"{head[:2]}{int(head[2:]) + 1:018d}"

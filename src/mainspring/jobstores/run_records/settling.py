@@ -1,4 +1,4 @@
-"""Settle outcomes over run records: write those that hold, then tell successors, add what follows, let others in."""
+"""Settle outcomes in run records: write those that hold, release successors, add follow-ups, let parked runs in."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["RunSettling"]
 
 
 class _Written(msgspec.Struct):
-    """The writes of one call, and the work that is left to do for it."""
+    """The writes of one settle call, and the work that remains after them."""
 
     ended: set[str] = set()
-    changed: dict[str, RunRecord] = {}  # by id: the record that it wrote last
+    changed: dict[str, RunRecord] = {}  # by id: the record that the call wrote last
     totals: Counter[str] = msgspec.field(default_factory=Counter)
     freed: Counter[str] = msgspec.field(default_factory=Counter)
-    cut: list[RunRecord] = []  # as they were before they were sent back
+    cut: list[RunRecord] = []  # the old records of runs that were sent back
     wakes: bool = False  # a run can be claimed again, or a queue has room
 
 
 class RunSettling(RunAdding, GateChanges):
-    """Writes outcomes, and finishes what others have left undone."""
+    """The steps that write outcomes, and finish the changes that other nodes left unfinished."""
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
         call = _Written()
@@ -54,10 +54,10 @@ class RunSettling(RunAdding, GateChanges):
         return Answers(answers, refused)
 
     def _write(self, outcomes: Sequence[SettleRow], call: _Written) -> list[bool]:
-        """Write outcomes of different runs."""
+        """Write outcomes of different runs, one for each; return for each outcome whether it was written."""
         by_id = {outcome.run.id: outcome for outcome in outcomes}
         found = self.records.get(list(by_id))
-        # A run that is sent back forgets its successors, so they must know of its end first.
+        # A run that is sent back loses its successors, so pass its end on to them first.
         behind = [
             each for run_id, each in found.items() if each.unreleased and is_sent_back(each.row, by_id[run_id].run)
         ]
@@ -71,7 +71,7 @@ class RunSettling(RunAdding, GateChanges):
         def conclude(record: RunRecord) -> RunRecord | None:
             outcome, run_id = by_id[record.row.id], record.row.id
             keyed = outcome.run.unique is not None and outcome.run.status not in FINAL_VALUES
-            if keyed and run_id in old:  # it was lost once: perhaps to a run that has its key
+            if keyed and run_id in old:  # the first try failed, perhaps because another run has taken the key
                 holders.update(self._holders([outcome]))
             if not holds(outcome.condition, record.row, outcome.run, now, call.ended):
                 return None
@@ -104,7 +104,7 @@ class RunSettling(RunAdding, GateChanges):
             call.freed[gate] += 1
 
     def _cut(self, call: _Written) -> None:
-        """Forget the edges of runs that were sent back: those to them, and from those that had ended."""
+        """Delete the old edges of runs that were sent back: all edges to them, and those from a run that had ended."""
         leaving = {}
         for old in call.cut:
             new = call.changed[old.row.id]
@@ -113,7 +113,10 @@ class RunSettling(RunAdding, GateChanges):
         self._cut_behind([old for old in call.cut if old.row.status in FINAL_VALUES])
 
     def _finish(self, records: Sequence[RunRecord]) -> list[str]:
-        """Do what is left to do for records: link, release, add; return who is refused. It may be repeated."""
+        """Do the steps that are left for records: release, link, add; return the ids of refused runs.
+
+        Any node may repeat this.
+        """
         busy = [each for each in records if each.todo_at is not None]
         if not busy:
             return []
@@ -139,7 +142,7 @@ class RunSettling(RunAdding, GateChanges):
 
 
 def _waves(outcomes: Sequence[SettleRow]) -> Iterator[list[SettleRow]]:
-    """Yield outcomes in order, in parts of which no outcome depends on another of the same part."""
+    """Split outcomes, in order, into parts in which no outcome depends on another one of the same part."""
     wave: dict[str, SettleRow] = {}
     for outcome in outcomes:
         run = outcome.run

@@ -1,4 +1,4 @@
-"""A store of runs over `RunRecords`; the jobs are kept by a `SplitJobStore`, whose store of runs this is."""
+"""A store of runs over `RunRecords`; a `SplitJobStore` combines it with a store of jobs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["RunRecordStore"]
 
 
 class RunRecordStore(RunService, RunClaims):
-    """The runs of a store, and all that goes with them: queues, gates, nodes, acts, counts. It holds no jobs.
+    """A store of runs with their queues, gates, nodes, acts and counts. It holds no jobs.
 
-    `keep_runs` finished runs without a retention of their own are kept.
+    `keep_runs` is the number of finished runs to keep; it does not count runs whose retention the user chose.
     """
 
     def __init__(self, records: RunRecords, *, codec: Codec | None = None, keep_runs: int = 100_000) -> None:
@@ -46,7 +46,7 @@ class RunRecordStore(RunService, RunClaims):
         super().start(scheduler, alias)
 
     def shutdown(self) -> None:
-        """Close what `start` opened, and wake all waiters."""
+        """Close the connections that `start` opened, and wake all waiters."""
         self.records.shutdown()
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class RunRecordStore(RunService, RunClaims):
         return [found.get(run_id) for run_id in run_ids]
 
     def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-        """Set aside runs whose records were altered; the runs that come after them learn of it as of any end."""
+        """Set aside runs whose records were altered; this ends them, and their successors are judged by that end."""
         now = self._now()
 
         def break_(record: RunRecord) -> RunRecord | None:

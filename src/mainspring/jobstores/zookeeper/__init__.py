@@ -1,4 +1,4 @@
-"""Jobs in ZooKeeper."""
+"""Jobs in ZooKeeper; another store keeps their runs."""
 
 from mainspring.jobstores.zookeeper.store import ZooKeeperJobStore
 

@@ -1,8 +1,9 @@
 """Job records in ZooKeeper.
 
-`<path>/jobs/<key>` holds a record. The timetable is the names below `<path>/due`, one for each record:
-`<wake>,<version>,<key>`. A write deletes the name of the record that was seen, in one multi with all else, so it fails
-if another write came first. The version of a znode would not do: it begins again when a znode is deleted and created.
+`<path>/jobs/<key>` holds a record. The names below `<path>/due` are the timetable, one for each record:
+`<wake>,<version>,<key>`. A write deletes the name of the record that the caller has seen, in one multi with its other
+changes. So it fails if another write came first. The znode's own version would not do: it starts again at 0 when a
+znode is deleted and created.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ __all__ = ["ZooKeeperRecords"]
 
 TIMEOUT_SECONDS: Final = 4.5
 MOST_PAUSE_SECONDS: Final = 1.0
-"""Try to connect again after this long, at most."""
+"""Pause at most this many seconds before the next attempt to connect."""
 MOST_NAME_BYTES: Final = 900_000
-"""The names of the timetable are one answer of the server, which is limited to 1 MiB (`jute.maxbuffer`)."""
+"""The server lists all names of the timetable in one answer, which is limited to 1 MiB (`jute.maxbuffer`)."""
 LONGEST_NAME: Final = 2000
 OLDEST: Final = (3, 5)
 _NEVER: Final = "never"
-# A program without logging would show each attempt to connect; our own error tells why it failed.
+# Without this handler, a program that sets up no logging would print each attempt to connect. Our error says why it
+# failed.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 _LOST: Final = (NoNodeError, NodeExistsError, BadVersionError)
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
@@ -60,7 +62,7 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[int, int | None, bytes]).decode
 
 
 class ZooKeeperRecords(WatchedRecords):
-    """Records below one znode; `client` is one that was given, or a new one for each process."""
+    """Records below one znode; `client` is the user's, or each process makes its own."""
 
     server: ClassVar[str] = "ZooKeeper"
     max_bytes: ClassVar[int | None] = 256 * 1024
@@ -80,11 +82,11 @@ class ZooKeeperRecords(WatchedRecords):
         self._pid = 0
         self._is_open = False
         self._names: list[str] | None = None  # the timetable as it was read; None: read it again
-        self._moves = 0  # how often it has changed
+        self._moves = 0  # how often the timetable has changed, or may have
         self._room = 0  # this many more names fit, however long they are
-        self._lags = False  # after a new connection, the server may be behind
+        self._lags = False  # true after a new connection: its server may be behind the others
         if client is None:
-            self._make_client()  # now, so that wrong arguments raise where they are given
+            self._make_client()  # now, so that wrong arguments raise an error in the constructor
 
     @property
     def place(self) -> str:
@@ -98,7 +100,7 @@ class ZooKeeperRecords(WatchedRecords):
         with self._opening:
             if self._given is not None:
                 return self._given
-            if self._client is None or self._pid != os.getpid():  # its threads are not in a forked child
+            if self._client is None or self._pid != os.getpid():  # a forked child does not have the client's threads
                 self._make_client()
             return self._client
 
@@ -108,13 +110,13 @@ class ZooKeeperRecords(WatchedRecords):
         self._client, self._pid, self._is_open = client, os.getpid(), False
 
     def _often(self) -> KazooRetry:
-        """Return how to connect again: kazoo's own pauses double up to an hour, so they last as long as the outage."""
+        """Return a policy that retries often: kazoo's own pauses double up to an hour, and could double an outage."""
         handler = self._connect_args.get("handler")
         sleep = time.sleep if handler is None else handler.sleep_func
         return KazooRetry(max_tries=-1, max_delay=MOST_PAUSE_SECONDS, sleep_func=sleep)
 
     def _connected(self) -> Any:
-        """Return the client; connect it, and make the two folders, if that was not done yet."""
+        """Return the client; on the first use in this process, connect it and create the two parent znodes."""
         if self._pid != os.getpid():
             if self._given is not None and self._pid:
                 raise ConfigurationError(
@@ -155,14 +157,14 @@ class ZooKeeperRecords(WatchedRecords):
         names = client.get_children(self.path) if client.exists(self.path) else ()
         for name in names[:100]:
             with suppress(NoNodeError):
-                if client.get(f"{self.path}/{name}")[0].startswith(b"\x80"):  # as every pickle begins
+                if client.get(f"{self.path}/{name}")[0].startswith(b"\x80"):  # the first byte of every pickle
                     raise ConfigurationError(
                         f"{self.path} in {self.place} holds jobs of APScheduler ({name!r}); choose another path, and "
                         "take them over with `mainspring import`"
                     )
 
     def shutdown(self) -> None:
-        """Stop listening; close a client of our own, or one that was given if that was asked for."""
+        """Stop listening; close our own client, or the user's if the user asked for that."""
         with self._opening:
             client, mine = (self._given, self._closes) if self._given is not None else (self._client, True)
             if client is not None and self._pid == os.getpid():
@@ -186,7 +188,7 @@ class ZooKeeperRecords(WatchedRecords):
         return f"{wake},{record.version:014x},{quote(record.key, safe='')}"
 
     def _read(self, client: Any, names: Iterable[str]) -> list[JobRecord | None]:
-        """Read records in one go, by the names of their znodes."""
+        """Read records by the names of their znodes; send all requests before waiting for the first answer."""
         found: list[JobRecord | None] = []
         for name, answer in [(name, client.get_async(f"{self.path}/jobs/{name}")) for name in names]:
             try:
@@ -198,7 +200,7 @@ class ZooKeeperRecords(WatchedRecords):
         return found
 
     def _damaged(self, name: str, data: bytes) -> JobRecord | None:
-        """Return a record whose bytes were altered, as its name in the timetable has it, so that it is set aside."""
+        """Return an altered record with version and wake time from its name in the timetable, to be set aside."""
         for each in self._timetable():
             wake, version, key = each.split(",", 2)
             if key == name:
@@ -221,7 +223,7 @@ class ZooKeeperRecords(WatchedRecords):
         return 0 if stat is None else int(stat.numChildren)
 
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
-        """Read the due records, and the wake time of the next: by the timetable, kept until it changes."""
+        """Read the due records, and the wake time of the next; the timetable is cached until it changes."""
         with self.asked("read"):
             names = self._timetable()
             wakes = [wake_of(name) for name in names[: limit + 1] if not name.startswith(_NEVER)]
@@ -239,7 +241,7 @@ class ZooKeeperRecords(WatchedRecords):
                 client.sync(self.path)
             names = sorted(client.get_children(f"{self.path}/due", watch=self._stir))
             with self._reading:
-                if self._moves == moves:  # else it has changed while it was read
+                if self._moves == moves:  # otherwise it may have changed during the read: do not cache it
                     self._names = names
         return names
 
@@ -282,13 +284,13 @@ class ZooKeeperRecords(WatchedRecords):
             raise RecordTooLarge(job_id, len(self._name(record)), LONGEST_NAME, f"{self.place}, for the quoted id,")
 
     def check_room(self, new: Sequence[JobRecord]) -> None:
-        """Raise TooManyJobs if there would be too many jobs, or their names too long to be listed."""
+        """Raise TooManyJobs if there would be too many jobs, or too many bytes of names for one answer."""
         super().check_room(new)
         self._room -= len(new)
-        if self._room < 0:  # reading all names for each job would make adding many of them slow
+        if self._room < 0:  # count only now: reading all names for each new job would be slow
             with self.asked("read"):
                 names = [*self._timetable(), *map(self._name, new)]
-            number = sum(len(name) + 4 for name in names)  # each is sent with its length
+            number = sum(len(name) + 4 for name in names)  # the server sends each name with its length
             if number > MOST_NAME_BYTES:
                 raise TooManyJobs(number, MOST_NAME_BYTES, self.place, "bytes of job ids")
             self._room = (MOST_NAME_BYTES - number) // (LONGEST_NAME + 4)
@@ -296,26 +298,26 @@ class ZooKeeperRecords(WatchedRecords):
     # -- waking ------------------------------------------------------------------------------------------------
 
     def _stir(self, event: Any = None) -> None:
-        """Note that the timetable has changed, or may have."""
+        """Drop the cached timetable, which has changed or may have, and wake the waiters."""
         with self._reading:
             self._names = None
             self._moves += 1
         self.changes.stir()
 
     def _notice(self, state: str) -> None:
-        """Read everything again after each change of the session: its watches may be gone."""
+        """Drop the cached timetable after each change of the session: the watches may be gone."""
         self._lags |= state == KazooState.CONNECTED
         self._stir()
 
     def wait(self, cursor: int, timeout: float) -> int:
         with self.asked("read"):
-            self._timetable()  # sets the watch, unless it is set
+            self._timetable()  # a read sets the watch; a cached timetable has one already
         return super().wait(cursor, timeout)
 
     # -- health ------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """Return what survives: a majority of the servers has each write on disk before it is acknowledged."""
+        """Report durability: a majority of the servers has each write on disk before ZooKeeper acknowledges it."""
         with self.asked("read"):
             client = self._connected()
             said, measured = told(client, b"srvr"), told(client, b"mntr")
@@ -336,7 +338,7 @@ class ZooKeeperRecords(WatchedRecords):
 
 
 def _is_done(answers: Sequence[Any]) -> bool:
-    """Return whether a multi was done; raise if it failed for another reason than another writer."""
+    """Return True if a multi was done, False if another writer came first; raise any other error."""
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     for error in errors:
         if not isinstance(error, (*_LOST, *_ROLLED_BACK)):

@@ -14,9 +14,9 @@ PROBE_SECONDS: Final = 1.0
 
 
 def told(client: Any, command: bytes) -> str:
-    """Return the answer to a command of four letters; empty if the server forbids it, or there is no connection.
+    """Return the answer to a four-letter command; empty if there is no connection.
 
-    The client has a method for that, which fails with TLS: it takes the port for the name of the host.
+    kazoo's own method for this fails with TLS: it uses the port as the host name.
     """
     with suppress(OSError, AttributeError), _connect(client, *client._connection._socket.getpeername()[:2]) as wire:
         wire.sendall(command)
@@ -31,7 +31,7 @@ def version_in(said: str) -> str:
 
 
 def members_of(client: Any) -> int:
-    """Return how many servers vote; 1 if there is no list of them."""
+    """Return how many servers vote; 1 if this client cannot read the list of them."""
     with suppress(NoNodeError, NoAuthError):
         said = client.get("/zookeeper/config")[0].decode(errors="replace")
         return max(1, len(re.findall(r"^server\.\d+=.*:participant", said, re.MULTILINE)))
@@ -39,7 +39,7 @@ def members_of(client: Any) -> int:
 
 
 def why_unreachable(client: Any) -> str:
-    """Say why a client could not open a session: kazoo itself only logs it."""
+    """Return why a client could not open a session; kazoo itself only logs the reason."""
     errors = []
     for host, port in client.hosts:
         try:
@@ -61,7 +61,7 @@ def _hint(error: str) -> str:
 
 
 def _connect(client: Any, host: str, port: int) -> Any:
-    """Open a connection of its own as a client does."""
+    """Open a separate connection with the settings of a client."""
     return client.handler.create_connection(
         (host, port),
         hostname=host,

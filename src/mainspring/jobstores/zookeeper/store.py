@@ -22,10 +22,10 @@ _OPTIONS: Final = {"runs", "auth", "tls", "ca", "cert", "key", "timeout"}
 
 
 class ZooKeeperJobStore(RecordsJobStore):
-    """Keeps jobs in ZooKeeper, and their runs in `runs`: a store, or its URL.
+    """A store of jobs in ZooKeeper; `runs` is the store of their runs, or its URL.
 
     Give a `url` (zookeeper://h1:2181,h2:2181/path?auth=digest:user:password&tls=1), a `client` of your own or a
-    reference to one, or the arguments of kazoo's KazooClient. A client of your own is closed only with
+    reference to one, or the arguments of kazoo's KazooClient. The store closes a client of your own only with
     `close_connection_on_exit`. `pickle_protocol` is accepted for APScheduler's signature and ignored.
     """
 
@@ -70,7 +70,7 @@ def _arguments(location: Location) -> dict[str, Any]:
         made["timeout"] = float(options["timeout"])
     if "auth" in options:
         scheme, _, credential = options["auth"].partition(":")
-        # Without a list of its own, whatever this store makes could be changed by anybody.
+        # Without this access list, anybody could change the znodes that this store creates.
         made |= {"auth_data": [(scheme, credential)], "default_acl": CREATOR_ALL_ACL}
     if options.get("tls", "0") not in ("0", ""):
         made["use_ssl"] = True

@@ -1,8 +1,8 @@
 -- uses: jobs write
 -- add_jobs: write jobs, all or none.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, versions
---   ARGV  replace, {id, at, at and nominal as a state has them, frame} of each job
--- Answers the versions and the incarnations (text) as two arrays, or the index of a job whose id is taken.
+--   ARGV  replace, {id, at, at and nominal in the form of a state, frame} of each job
+-- Answers the versions and the incarnations (text) as two arrays, or only the index of the first job whose id is taken.
 local replace, jobs_ = args[1], args[2]
 local ids, seen = {}, {}
 for i, job in ipairs(jobs_) do

@@ -1,9 +1,9 @@
 -- uses: jobs
 -- due: hand out due jobs, earliest first, and hide them for a while.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes hidden; reads job_states
---   ARGV  limit (0: only say when to come back), microseconds to hide them for (0: not at all; with limit 0: say when
---         the first of all is due, hidden or not)
--- Answers now, when the next of the others can be had (or nil), and ids, frames and states (see lib/jobs).
+--   ARGV  limit (0: only answer when to come back), microseconds to hide the jobs for (0: do not hide them; if limit is
+--         0, too, answer when the first job of all is due, hidden or not)
+-- Answers now, when the next of the other jobs can be handed out (or nil), and ids, frames and states (see lib/jobs).
 local limit, hold = args[1], args[2]
 local next_at, ids = nil, {}
 if limit == 0 and hold == 0 then

@@ -1,10 +1,11 @@
 -- uses: jobs write runs edges lifecycle
--- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
+-- fire: write each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, versions and all that runs have
---   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
---         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed), frame
---         (what the job becomes; false: it stays)} of each step, its runs as lib/runs has them
--- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
+--   ARGV  lease in microseconds; {job id, version, next at (text; false: remove the job), next at and nominal (in the
+--         form of a state), runs, missed, open missed record, besides (the job need not be due, and is not removed),
+--         frame (the job's new bytes; false: keep the old ones)} of each step, its runs in the form of lib/runs
+-- Answers a text for each step: '-' if the step was lost, else for each of its runs '1' if the run was added, '0' if
+-- not.
 local until_, steps = now + args[1], args[2]
 local ids, new_runs = {}, {}
 for i, step in ipairs(steps) do

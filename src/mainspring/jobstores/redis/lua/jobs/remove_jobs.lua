@@ -1,10 +1,10 @@
 -- uses: jobs
--- remove_jobs: remove jobs, or those that were set aside; versions go on where they are.
+-- remove_jobs: remove jobs, or jobs that were set aside. The numbering of versions goes on.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, broken; writes broken_states,
 --         broken_frames
---   ARGV  {id, the version it must have (as a state has it; false: any)} of each (false: all), whether those that were
---         set aside, whatever their version
--- Answers how many there were.
+--   ARGV  {id, the version it must have (in the form of a state; false: any)} of each job (false: all), whether to
+--         remove jobs that were set aside instead, whatever their version
+-- Answers how many were removed.
 local marks, aside, count = args[1], args[2], 0
 
 local function count_and_unlink(counted, ...)

@@ -1,9 +1,9 @@
 -- uses: jobs
--- restore: put the job of this id that was set aside last back as it was, with a new version.
+-- restore: put back the job that was set aside last under this id, with a new version.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, versions, broken, broken_states,
 --         broken_frames; reads by_job, r:
 --   ARGV  id, its checksum
--- Answers 1; 0 if it is not there, -1 if another job has taken its id.
+-- Answers 1, 0 if no such job was set aside, or -1 if another job has taken its id.
 local broken, broken_states, broken_frames = prefix .. 'broken', prefix .. 'broken_states', prefix .. 'broken_frames'
 local id, last = args[1], nil
 

@@ -1,9 +1,9 @@
 -- uses: jobs
--- set_aside: keep a job that cannot be restored out of the way of the others.
+-- set_aside: move a job that cannot be read out of the way of the others, and keep its bytes.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden; writes broken, broken_states,
 --         broken_frames
---   ARGV  id, the version it must have (as a state has it; false: it has none that can be read), reason
--- Answers 1, or 0 if it has another version or is not there.
+--   ARGV  id, the version it must have (in the form of a state; false: whatever its state is), reason
+-- Answers 1, or 0 if the job has another version or is not there.
 local id, version = args[1], args[2]
 local state = version and job_state(id) or call('HGET', job_states, id)
 if not version and not state and call('HEXISTS', jobs, id) == 1 then state = '' end

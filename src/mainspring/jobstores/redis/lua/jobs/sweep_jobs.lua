@@ -1,8 +1,8 @@
 -- uses: jobs
--- sweep_jobs: look through some jobs for those that were altered, and put right when the others are handed out.
+-- sweep_jobs: find the altered jobs of a page, and correct the times at which the others are handed out.
 --   KEYS  prefix, jobs, times (see lib/base); reads job_states; writes times, hidden
---   ARGV  cursor (text; '0' at first), about how many
--- Answers the cursor of the next page ('0': this was the last), the ids of what was altered, how many were put right.
+--   ARGV  cursor (text; '0' at first), about how many jobs to read
+-- Answers the cursor of the next page ('0': there is none), the ids of altered jobs, and the number of corrections.
 local HIDDEN = 60000000 -- microseconds: nobody hides a job for longer
 local altered, mended = {}, 0
 

@@ -1,8 +1,8 @@
 -- uses: jobs
--- update_job: replace a job if it still has the version that was read.
+-- update_job: replace a job if it still has the version that the caller read.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, versions
---   ARGV  id, version (as a state has it), at, at and nominal as a state has them, frame
--- Answers the new version; 0 if the job was changed since, -1 if it is not there.
+--   ARGV  id, version (in the form of a state), at, at and nominal (in the form of a state), frame
+-- Answers the new version; 0 if somebody has changed the job since, -1 if it is not there.
 local id, at = args[1], args[3]
 check(args[4], TIMES)
 local state = job_state(id)

@@ -1,4 +1,4 @@
--- lib/edges: runs that come after others, and runs that wait for a slot of their gate. Needs lib/runs.
+-- lib/edges: release, refuse or hold runs that come after others or wait for a slot of their gate. Needs lib/runs.
 local BITS = { succeeded = 1, failed = 2, cancelled = 4, missed = 8, broken = 16 }
 local HOLDS = 32 -- a bit of an edge: the predecessor is kept as long as the successor
 

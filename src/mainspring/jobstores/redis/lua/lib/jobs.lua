@@ -1,6 +1,6 @@
--- lib/jobs: what the scripts about jobs share.
--- A job's state is text of a fixed width: version 16, incarnation 16, at 18, nominal 18 (dashes if there is none), number
--- of unfinished runs 9; and then the missed record that is open, if any.
+-- lib/jobs: functions that the scripts about jobs share.
+-- A job's state is text. Its first fields have fixed widths: version 16, incarnation 16, at 18, nominal 18 (dashes if
+-- there is none), number of unfinished runs 9. The open missed record, if any, follows them.
 local job_states, hidden = prefix .. 'job_states', prefix .. 'hidden'
 
 -- The next `count` versions; answers the one before them. The first ever is the time, so that a shard that lost its

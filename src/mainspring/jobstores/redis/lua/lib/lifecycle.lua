@@ -1,4 +1,4 @@
--- lib/lifecycle: how a run comes and how it goes. Needs lib/edges.
+-- lib/lifecycle: add runs and delete them. Needs lib/edges.
 local LONGEST_VALUE, REMEMBERED_FOR, REMEMBERED = 64, 3600000000, 100000
 
 -- Put a state that is too long for the hash of its run elsewhere; answers what the hash has of it.

@@ -1,4 +1,4 @@
--- lib/queues: what waits in the lanes of queues. Their times are texts, as places have them.
+-- lib/queues: find the pending runs in the lanes of queues. Times here are texts, in the form of a place.
 local RIPENED = 2000 -- at once: a few milliseconds of the server's time
 local waiting, delayed, totals = prefix .. 'w:', prefix .. 'd:', prefix .. 'totals'
 local present = '1' .. ('00000000000000000' .. moment):sub(-17)

@@ -1,6 +1,6 @@
--- lib/read: runs as they are answered.
--- Six arrays: ids; fields, an array with a value or nil for each of FIELDS, or nil if there is no such run; calls; leases;
--- long states; lives. Each of the last three is empty if no run has any.
+-- lib/read: the form in which scripts answer runs.
+-- Six arrays: ids; fields (for each run an array with a value or nil for each of FIELDS, or nil if there is no such
+-- run); calls; leases; long states; lives. Each of the last three is empty if no run has such a value.
 local FIELDS = { 'q', 'a', 'm', 'd', 'more', 'job', 'incarnation', 'group', 'unique', 'cancelling', 'w', 'f', 'x', 'g', 'n',
   's', 'k', 'h' }
 local STATE_, UNIQUE_, REFUSED_, GATE_, SPEC_, RARE_, STATUS_, TOKEN_ = 4, 9, 13, 14, 15, 15, 16, 17

@@ -1,25 +1,27 @@
--- lib/runs: a run, and where it is filed by its status. Needs lib/write.
--- A run is the hash r:<id>. A field that is absent or '' has no value. Redis keeps a hash compact while none of its values
--- is longer than 64 bytes; a script reads and writes only the fields it needs, as each takes a fifth of a microsecond.
+-- lib/runs: the fields of a run, and the keys where its status files it. Needs lib/write.
+-- A run is the hash r:<id>. A field that is absent or '' has no value. Redis keeps a hash compact while none of its
+-- values is longer than 64 bytes. A script reads and writes only the fields it needs: each takes a fifth of a
+-- microsecond.
 --   s     status, a word
 --   q     lane
---   m     times and numbers with a space between: when it was created (18 digits, see lib/base), run time, priority, and
---         when it ended
---   a     attempts, and while it runs a space and when it was claimed
+--   m     numbers with a space between: creation time (18 digits, see lib/base), run time, priority, and the time of
+--         the end, if it has ended
+--   a     attempts; a claim adds a space and its time, which counts only while the run is running
 --   k, h  token and node of the last claim
---   d     state, bytes; '>' if there are more than 64, which are in `states` then
---   p     place. Of a pending run in its lane: 6 digits of priority, 18 of run time, 20 of order, and 1 if a claim has to
---         look at more than s, a and m. A running one keeps it. Of an ended one: what follows `e:` in its set.
---   more  1 if it may have one of these, which few runs have:
+--   d     state, bytes; '>' if it is longer than 64 bytes: then it is in `states`
+--   p     place. A pending run has its place in its lane: 6 digits of priority, 18 of run time, 20 of order, and a last
+--         digit that is 1 if a claim has to read more than s, a and m. A running run may keep it. The place of an ended
+--         run is the part after `e:` in the name of its set.
+--   more  1 if the run may have one of the following fields, which few runs have:
 --   job, incarnation
 --         the job that it is a run of; the incarnation that counts it as unfinished (16 digits)
 --   group, unique
 --   cancelling
---         1 if it is to be stopped
---   w     of a run that comes after others: how many of those have not ended; it is blocked while there are some
+--         1 if the run is to be stopped
+--   w     how many of the runs that it comes after have not ended; it is blocked while there are some
 --   f     how many runs come after it
 --   x     the run whose end refused it
---   g, n  the gate whose slot it needs, and how many slots that has (see core/gates.py)
+--   g, n  the gate whose slot it needs, and the limit of that gate (see core/waiting/gates.py)
 local BLOCKED, PENDING, RUNNING, SUCCEEDED, BROKEN = 'blocked', 'pending', 'running', 'succeeded', 'broken'
 local UNFINISHED = { blocked = true, pending = true, running = true }
 local FINAL = { succeeded = true, failed = true, cancelled = true, missed = true, broken = true }

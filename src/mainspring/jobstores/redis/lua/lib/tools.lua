@@ -1,4 +1,4 @@
--- lib/tools: functions that many scripts need; the loader puts it after lib/base.
+-- lib/tools: functions that many scripts need; the loader puts this file after lib/base.
 -- The queue of a lane: see core/lanes.py.
 local function queue_of(lane)
   local first = lane:byte()

@@ -1,6 +1,6 @@
 -- lib/write: collect changes and write them at the end, one command per key instead of one per change.
--- What is taken out is taken out before anything is put in; a script that comes to a run for the second time flushes
--- before, so that the last word counts.
+-- A flush removes members before it adds any, whatever their order was. So a script that changes a run for the second
+-- time flushes first: then the later change counts.
 local hdels, srems, zrems, hsets, zadds, sadds, sums = {}, {}, {}, {}, {}, {}, {}
 
 -- Append to the changes of a kind for a key.

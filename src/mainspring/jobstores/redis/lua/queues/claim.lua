@@ -1,12 +1,13 @@
 -- uses: queues read
--- claim: lease the most urgent due runs, for each want so many of its lanes, or say again which are held under a token.
---   KEYS  prefix, jobs, times (see lib/base); reads and writes r:, leases, totals, w:, d:, t:, l:, b:, B:, y:; reads limits, calls,
---         states, lives, extended
+-- claim: lease the most urgent due runs of each want's lanes, up to its limit; or, if runs are held under the token
+-- already, answer those again.
+--   KEYS  prefix, jobs, times (see lib/base); reads and writes r:, leases, totals, w:, d:, t:, l:, b:, B:, y:; reads
+--         limits, calls, states, lives, extended
 --   ARGV  wants ({lanes, limit} of each), node, token, lease in microseconds
--- Answers now, when a waiting run of the lanes can be claimed (as a place has it, or nil), until when all of the runs are
--- leased (or nil, if they say it themselves), the runs as they are after the claim (see lib/read; without status, token
--- and node if they were claimed now, and without more if there is nothing more), and the ids of runs that waited and
--- were altered.
+-- Answers now; when the next pending run of the lanes can be claimed (in the form of a place, or nil); the end of the
+-- lease that all of the runs share (nil if the runs were held before: then each has its own); the runs after the claim
+-- (see lib/read; a run claimed now lacks status, token and node, and a plain one also the fields after m); and the ids
+-- of altered runs that were found in the lanes.
 local wants, node, token, until_ = args[1], args[2], args[3], now + args[4]
 local held, open, later, pending, running, room = prefix .. 't:' .. token, open_lanes(lanes_of(wants))
 local ids = call('SMEMBERS', held)

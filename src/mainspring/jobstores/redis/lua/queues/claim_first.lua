@@ -1,6 +1,7 @@
--- claim_first: what claim does first: if no run waits in the lanes, or just one, a plain one, this is all there is to do.
--- So claims an idle node, for somebody who waits. The server's caches are cold then, and making the functions of the
--- other files would take as long as all of this. Every other case goes on to claim.lua, which says what is answered.
+-- claim_first: the start of claim. If no run, or just one plain run, is pending in the lanes, this file does all the
+-- work. That is how an idle node claims a run for which somebody waits. The server's caches are cold then, and defining
+-- the functions of the other files would take as long as this whole file. Every other case goes on to claim.lua, whose
+-- header describes the answer.
 do
   local lanes, limits, fields, found, number = {}, {}, {}, nil, 0
   for _, want in ipairs(args[1]) do

@@ -1,8 +1,8 @@
 -- uses: write runs
--- extend: renew the lease of each claim that is still held and keep what it reports.
+-- extend: renew the lease of each claim that is still held, and keep the live bytes that its heartbeat reports.
 --   KEYS  prefix, jobs, times (see lib/base); reads r:, t:; writes leases, extended, lives
 --   ARGV  lease in microseconds, {run id, token, live (false: nothing new)} of each beat
--- Answers for each 0 lost, 1 held, 2 no such run, 3 held but to be stopped.
+-- Answers a number for each beat: 0 lost, 1 held, 2 no such run, 3 held but to be stopped.
 local until_, answers = now + args[1], {}
 local beating = {} -- by token: the ids of its runs that beat
 for i, beat in ipairs(args[2]) do

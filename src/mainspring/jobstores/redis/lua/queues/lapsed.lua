@@ -1,8 +1,8 @@
 -- uses: read
--- lapsed: running runs whose lease is over.
+-- lapsed: read running runs whose lease is over.
 --   KEYS  prefix, jobs, times (see lib/base); reads leases, extended, t: and all that runs have; writes leases
---   ARGV  limit, how many of the first to skip
--- Answers how many were skipped, and runs (see lib/read).
+--   ARGV  limit, how many runs to skip first
+-- Answers how many runs were skipped, and the runs after them (see lib/read).
 local skip = args[2]
 local limit = args[1] + skip
 local leases, extended = prefix .. 'leases', prefix .. 'extended'

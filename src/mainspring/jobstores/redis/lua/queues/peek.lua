@@ -1,9 +1,10 @@
 -- uses: queues read
--- peek: what a claim would find, so that one of several shards can be told how many runs it shall give.
+-- peek: answer what a claim would find, so that the caller can divide one claim among several shards.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes w:, d:; reads limits, t: and all that runs have
 --   ARGV  wants ({lanes, limit} of each), token
--- Answers now, when a waiting run of the lanes can be claimed (as a place has it, or nil), for each want the urgency of the
--- due ones as texts whose order is theirs, and the runs that are held under the token (see lib/read).
+-- Answers now, when the next pending run of the lanes can be claimed (in the form of a place, or nil), for each want
+-- the urgencies of its due runs (texts that sort like the runs), and the runs that are held under the token (see
+-- lib/read).
 local wants, found, some = args[1], {}, false
 local open, later, _, _, room = open_lanes(lanes_of(wants))
 for i, want in ipairs(wants) do

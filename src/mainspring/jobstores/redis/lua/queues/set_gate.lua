@@ -1,7 +1,7 @@
 -- uses: write runs edges
--- set_gate: let at most so many runs of a gate or a queue run at once, whatever they say themselves.
+-- set_gate: set how many runs of a gate or a queue may run at once; this number overrides the limit that runs carry.
 --   KEYS  prefix, jobs, times (see lib/base); writes limits, y:, gates, numbered and all that runs have
---   ARGV  whether it is a queue; its name; the number (false: as the runs say)
+--   ARGV  whether it is a queue; its name; the number (false: the limit that the runs carry applies again)
 local name, allowed = args[2], args[3]
 if args[1] then
   if allowed then call('HSET', prefix .. 'limits', name, allowed) else call('HDEL', prefix .. 'limits', name) end

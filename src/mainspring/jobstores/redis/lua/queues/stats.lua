@@ -1,11 +1,11 @@
 -- uses: queues
--- stats: the lanes that hold unfinished runs, the queues that have a limit, and what was counted.
+-- stats: read the numbers of the lanes with unfinished runs and of the queues with a limit, and the counters.
 --   KEYS  prefix, jobs, times (see lib/base); reads totals, limits, numbered, y:, w:, d:, counters, job_states
 --   ARGV  (nothing)
--- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; and for each
--- lane its name, waiting, delayed, blocked, running, the limit of its queue (the plain lane says it; or nil), the run time
--- that has been due longest (as a place has it, or nil); and the gates that have a number of their own, as names and
--- numbers in turn.
+-- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; for each lane
+-- its name, waiting, delayed, blocked, running, the limit of its queue (only in the plain lane, else nil), and the
+-- oldest run time that is due (in the form of a place, or nil); and the gates that somebody has set a number for, as
+-- names and numbers in turn.
 local running, blocked, limit_of, answers = {}, {}, {}, {}
 local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do

@@ -1,4 +1,4 @@
--- add_run: add one pending run that has neither job, group nor unique key: add_runs in a third of the time.
+-- add_run: add one plain pending run (see `is_plain` in wire.py) in a third of the time that add_runs takes.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
 --   ARGV  the run (see lib/runs)
 local id, lane, run_at = args[1], args[4], args[8]

@@ -1,10 +1,11 @@
 -- uses: write runs edges lifecycle
--- add_runs: add pending runs.
+-- add_runs: add new runs; a run whose predecessors have not all ended is added as blocked.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
 --   ARGV  runs (see lib/runs)
--- Answers for each the id under which it is stored: its own, that of the unfinished run with its unique key, or nil if it
--- should come after a run that is not there; nothing if that is its own for all of them. Then the ids of those that are
--- refused. Or the run that would have too many others after it, alone, and adds nothing.
+-- Answers two arrays. The first has an id for each run: its own, that of the unfinished run with its unique key, or nil
+-- if it should come after a run that is not there; it is empty if every run has its own id. The second has the ids of
+-- the runs that are refused. If too many runs would come after one run, adds nothing and answers only the id of that
+-- run.
 local MOST_EDGES = 1000
 local answers, own, refused = {}, true, {}
 

@@ -2,7 +2,7 @@
 -- cancel: mark running runs to be stopped.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes r:
 --   ARGV  run ids
--- Answers for each 1 marked, 0 not running, 2 no such run.
+-- Answers a number for each run: 1 marked, 0 not running, 2 no such run.
 local answers = {}
 for i, id in ipairs(args[1]) do
   local run = load_run(id)

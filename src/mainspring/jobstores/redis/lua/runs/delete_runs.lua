@@ -2,7 +2,7 @@
 -- delete_runs: delete finished runs.
 --   KEYS  prefix, jobs, times (see lib/base); writes all that runs have
 --   ARGV  run ids
--- Answers for each 1 deleted, 0 not finished, 2 no such run.
+-- Answers a number for each run: 1 deleted, 0 not finished, 2 no such run.
 local answers, found = {}, {}
 for i, id in ipairs(args[1]) do
   local run = not found[id] and load_run(id, true)

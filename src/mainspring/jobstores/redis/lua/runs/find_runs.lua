@@ -1,13 +1,13 @@
 -- uses: read
--- find_runs: matching runs by (creation time, id), newest first, or how many there are.
+-- find_runs: find matching runs by (creation time, id), newest first, or count them.
 --   KEYS  prefix, jobs, times (see lib/base); reads totals, leases, t:, w:, d:, f:, m: and all that
 --         runs have
---   ARGV  statuses, one of them in whose index to look (or false), queue, group, job id (each false: any); limit;
---         creation time and id after which to go on, as an index has them (or false); how many to look at; whether to
---         count only; checksum of the job id; the run that they come after, the gate whose slot
---         they need, the creation time where looking through indexes ends (each false: any)
--- Answers how many match, the creation time and id after which to go on looking (or nil), and the matching runs (see
--- lib/read), none if they are only counted.
+--   ARGV  statuses; the status whose index to use (or false); queue, group, job id (each false: any); limit; creation
+--         time and id to continue after, in the form of an index (or false); how many runs to examine; whether to count
+--         only; checksum of the job id; the run that they come after, the gate whose slot they need, the creation time
+--         at which the search of an index ends (each false: any)
+-- Answers how many match, the creation time and id to continue after (or nil), and the matching runs (see lib/read),
+-- none if they are only counted.
 local statuses, index, queue, group, job = args[1], args[2], args[3], args[4], args[5]
 local limit, after, most, counting, sum, before = args[6], args[7], args[8], args[9], args[10], args[11]
 local gate, since = args[12], args[13]

@@ -1,9 +1,9 @@
 -- uses: write runs edges lifecycle
--- prune: delete finished runs past their retention by age, then by count those for which none was chosen. A run that one
--- after it needs is kept for an hour more.
+-- prune: delete finished runs whose retention is over, then the oldest surplus runs for which the user chose no
+-- retention. A run that a successor needs is kept for one more hour.
 --   KEYS  prefix, jobs, times (see lib/base); writes all that runs have
---   ARGV  how many at most, how many finished runs are kept
--- Answers how many were deleted.
+--   ARGV  how many runs to delete at most, how many finished runs to keep
+-- Answers how many runs were deleted.
 local limit, kept = args[1], args[2]
 local found, size, kept_longer = {}, 0, {}
 local LONGER = 3600000000

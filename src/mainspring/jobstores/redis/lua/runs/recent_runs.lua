@@ -1,5 +1,5 @@
 -- uses: read
--- recent_runs: the newest runs of some jobs.
+-- recent_runs: read the newest runs of some jobs.
 --   KEYS  prefix, jobs, times (see lib/base); reads by_job and all that runs have
 --   ARGV  job ids; the checksum of each; how many runs of each
 -- Answers the runs of each job (see lib/read), newest first.

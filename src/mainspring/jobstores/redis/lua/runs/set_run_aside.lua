@@ -1,9 +1,9 @@
 -- uses: write runs edges lifecycle read
--- set_run_aside: keep a run that was altered, as one that can be read.
+-- set_run_aside: replace an altered run by one that can be read, in two calls: the first reads it, the second writes.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
---   ARGV  id; and then its bytes as this script has answered them, and the new run (see lib/runs)
--- Answers its fields (see lib/read) and all there is of it as bytes, or nil if there is nothing; or 1, or 0 if there is
--- something else by now.
+--   ARGV  id; in the second call also the bytes that the first call answered, and the new run (see lib/runs)
+-- The first call answers the run's fields (see lib/read) and its whole hash as bytes, or nil if there is no such run.
+-- The second answers 1, or 0 if the run has changed since.
 local id, old, new = args[1], args[2], args[3]
 local all = call('HGETALL', runs .. id)
 if not old then return #all > 0 and { run_rows({ id })[2][1], cmsgpack.pack(all) } end

@@ -1,12 +1,14 @@
 -- uses: write runs edges lifecycle
--- settle: write each outcome whose condition holds for the stored run, with what follows from it.
+-- settle: write each outcome whose condition holds for the stored run, and all its consequences for other runs.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have, and outbox, outbox_runs; tells ends
---   ARGV  {run id, condition, token, status, lane, numbers (see lib/runs), how long it is kept, state, more} of each
---         outcome. More is absent or has by name: unique, cancelling, live, followers (runs as lib/runs has them), away
---         ({id, bytes} of followers for other shards), by (the run that refuses it); and of an unfinished run attempts,
---         node ('' if none), urgency, run_at, until (when its lease ends), after (of a run that is sent back, as lib/runs
---         has it). An end changes neither attempts nor node, which go with the token, unless the run was refused.
--- Answers for each 1 written, 0 refused, 2 no such run; and the ids of runs that are refused because of these ends.
+--   ARGV  {run id, condition, token, status, lane, numbers (see lib/runs), how long to keep it, state, more} of each
+--         outcome. If present, `more` has by name: unique, cancelling, live, followers (runs in the form of lib/runs),
+--         away ({id, bytes} of followers for other shards), by (the run that refuses it); for an unfinished run also
+--         attempts, node ('' if none), urgency, run_at, until (when its lease ends), and after (only if the run is sent
+--         back; in the form of lib/runs). An end leaves attempts and node, which belong to the token, as they are,
+--         unless the run was refused.
+-- Answers a number for each outcome: 1 written, 0 not written, 2 no such run; and the ids of the runs that these ends
+-- refuse.
 local answers, refused = {}, {}
 local ends, again, closed = {}, {}, {} -- followed runs that end here; those sent back; all that end here
 for _, outcome in ipairs(args[1]) do

@@ -1,7 +1,7 @@
--- standings: the statuses of runs.
+-- standings: read the statuses of runs.
 --   KEYS  prefix, jobs, times (see lib/base); reads r:
 --   ARGV  ids
--- Answers for each its status, or nil, and in a second array the run that refused it, '' if none did.
+-- Answers two arrays: the status of each run, or nil; and the run that refused it, '' if none did.
 local statuses, refused = {}, {}
 for i, id in ipairs(args[1]) do
   local read = call('HMGET', runs .. id, 's', 'x')

@@ -1,9 +1,9 @@
 -- uses: write runs queues
--- sweep: look through some runs for those that were altered, and file anew those that are not where they belong.
+-- sweep: find the altered runs of a page, and file the others anew if they are not where they belong.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
---   ARGV  where to look: `created` has all runs, and `calls` those that `created` has lost; cursor (text; '0' at first),
---         about how many, whether to look at the lanes and leases, too
--- Answers the cursor of the next page ('0': this was the last), the ids of what was altered, how many were filed anew.
+--   ARGV  where to look: `created` lists all runs, and `calls` finds runs that `created` has lost; cursor (text; '0' at
+--         first); about how many runs to read; whether to check the totals of the lanes and the leases, too
+-- Answers the cursor of the next page ('0': there is none), the ids of altered runs, and the number of corrections.
 local LONGEST = 604800000000 -- microseconds: nobody leases a run for longer
 local source, cursor, most = args[1], args[2], args[3]
 local altered, mended = {}, 0

@@ -1,6 +1,6 @@
--- add_acts: keep what people did; forget what is too old, and the oldest of too many.
+-- add_acts: keep acts of people; delete acts that are too old, and the oldest ones if there are too many.
 --   KEYS  prefix, jobs, times (see lib/base); writes acts, act_ids, acts_about
---   ARGV  {id, about, frame} of each, how many are kept, the id before which all are too old
+--   ARGV  {id, about, frame} of each act, how many acts to keep, the id before which all acts are too old
 for _, act in ipairs(args[1]) do
   call('HSET', prefix .. 'acts', act[1], act[2] .. '\0' .. act[3])
   call('ZADD', prefix .. 'act_ids', 0, act[1])

@@ -1,7 +1,7 @@
--- add_tallies: add counts to those that are kept.
+-- add_tallies: add counts to the stored ones; a new name beyond the limit counts under the empty name.
 --   KEYS  prefix, jobs, times (see lib/base); writes m:
---   ARGV  of each: level, kind and time as text, the second at which it is forgotten or false, the name, and what to add
---         as places and numbers in turn; then how many names a stretch has at most
+--   ARGV  {level, kind and time as one text, the Unix second at which it expires (or false), the name, what to add as
+--         places and numbers in turn} of each tally; then how many names a stretch has at most
 for _, tally in ipairs(args[1]) do
   local key, name, more = prefix .. 'm:' .. tally[1], tally[3], tally[4]
   local known = call('HGET', key, name)

@@ -1,7 +1,7 @@
--- beat: announce a node, and forget some of those that have fallen silent.
+-- beat: announce a node, and delete some nodes that have fallen silent; or remove a node that leaves.
 --   KEYS  prefix, jobs, times (see lib/base); writes nodes, node_beats, node_ends
---   ARGV  (nothing: only tell the time), or node id, microseconds until it is forgotten (0: it leaves), what it says of
---         itself (JSON)
+--   ARGV  (nothing: only answer the time), or node id, microseconds until it is deleted (0: it leaves), its own
+--         description (JSON)
 -- Answers now.
 local id, ttl, said = args[1], args[2], args[3]
 if not id then return now end

@@ -1,7 +1,7 @@
--- find_acts: what people did, newest first.
+-- find_acts: read acts of people, newest first.
 --   KEYS  prefix, jobs, times (see lib/base); reads acts, act_ids, acts_about
---   ARGV  the thing it is about or false for all, the id after which to go on or false, how many at most
--- Answers ids and what is kept of each (about, NUL, frame): two arrays.
+--   ARGV  the subject (false: any), the id to continue after (or false), how many acts at most
+-- Answers two arrays: ids, and the record of each (about, NUL, frame).
 local about, after, limit = args[1], args[2], args[3]
 local key, highest, lowest = prefix .. 'act_ids', after and '(' .. after or '+', '-'
 if about then

@@ -1,7 +1,7 @@
--- find_tallies: what was counted.
+-- find_tallies: read counts.
 --   KEYS  prefix, jobs, times (see lib/base); reads m:
---   ARGV  the texts of level, kind and time, a name or false for all
--- Answers for each text names and counts in turn.
+--   ARGV  texts of level, kind and time; a name (false: all)
+-- Answers an array for each text: names and counts in turn.
 local answers = {}
 for i, text in ipairs(args[1]) do
   local key = prefix .. 'm:' .. text

@@ -1,6 +1,6 @@
--- nodes: the nodes that are alive.
+-- nodes: read the living nodes.
 --   KEYS  prefix, jobs, times (see lib/base); reads nodes, node_beats, node_ends
 --   ARGV  (nothing)
--- Answers what each says of itself (JSON) and when it was last heard of: two arrays.
+-- Answers two arrays: the description that each gave of itself (JSON), and the time of its last heartbeat.
 local ids = call('ZRANGEBYSCORE', prefix .. 'node_ends', '(' .. moment, '+inf')
 return { many('HMGET', prefix .. 'nodes', ids), many('ZMSCORE', prefix .. 'node_beats', ids) }

@@ -1,9 +1,9 @@
--- open: write down what this shard is, or say what it is.
---   KEYS  prefix, jobs, times (see lib/base); reads versions; reads and writes meta; where the user has chosen the names of the other
---         two keys, <key>:owner (text: the prefix of the one store that uses the key)
+-- open: record the identity of this shard if it has none, and answer it.
+--   KEYS  prefix, jobs, times (see lib/base); reads versions; reads and writes meta and, if the user has chosen the
+--         names of the other two keys, <key>:owner (text: the prefix of the one store that uses the key)
 --   ARGV  schema, shards
--- Answers schema, shards, when it was made and the last version given (texts); or schema 0 if there is data under these
--- keys that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
+-- Answers schema and shards, and as texts when the shard was made and the last version given; or schema 0 if these keys
+-- have data that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
 local meta = prefix .. 'meta'
 local known = call('HMGET', meta, 'schema', 'shards', 'made', 'same')
 -- Written down twice: if they differ, somebody altered one, and who opens the store knows better what it is.
