@@ -1,8 +1,8 @@
 -- uses: queues read
 -- claim: lease the most urgent due runs of each want's lanes, up to its limit; or, if runs are held under the token
 -- already, answer those again.
---   KEYS  prefix, jobs, times (see lib/base); reads and writes r:, leases, totals, w:, d:, t:, l:, b:, B:, y:; reads
---         limits, calls, states, lives, extended
+--   KEYS  prefix, jobs, times (see lib/base); reads and writes r:, leases, totals, unique, gates, sequence, w:, d:, t:, l:,
+--         b:, B:, y:; reads limits, calls, states, lives, extended
 --   ARGV  wants ({lanes, limit} of each), node, token, lease in microseconds
 -- Answers now; when the next pending run of the lanes can be claimed (in the form of a place, or nil); the end of the
 -- lease that all of the runs share (nil if the runs were held before: then each has its own); the runs after the claim
@@ -57,7 +57,7 @@ local function gate_of(name)
   return gate
 end
 
--- Judge a run by its gate, as core/gates.py does: nil if it may start, false if no slot is free, or when to look again.
+-- Judge a run by its gate, as core/waiting/gates.py does: nil if it may start, false if no slot is free, or when to look again.
 local function verdict(name, spec)
   local gate = gate_of(name)
   local at_once, every, burst = (spec or ''):match('^(%-?%d*)/(%d+)/(%d+)$')
