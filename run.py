@@ -35,6 +35,7 @@ LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
 MOST_PROCESSES = 4  # each starts a server of every kind, and more of them only wait for each other
 FEW_FAILED = 12  # up to this many failed tests may be the machine's doing: `--again` runs them once more, alone
+APT_LOCK_SECONDS = 300  # another checkout, or the system's own upgrade, may be installing packages
 CORE = "core"  # not an extra: mainspring as a user gets it
 
 SERVICES = {
@@ -295,7 +296,8 @@ def apt_install(packages: Sequence[str]) -> None:
     with contextlib.suppress(Failed), step("apt-get update"):
         call("apt-get", "update")
     with step(f"apt-get install {' '.join(packages)}"):
-        call("apt-get", "install", "-y", "--no-install-recommends", *packages, DEBIAN_FRONTEND="noninteractive")
+        wait = ("-o", f"DPkg::Lock::Timeout={APT_LOCK_SECONDS}")
+        call("apt-get", "install", "-y", "--no-install-recommends", *wait, *packages, DEBIAN_FRONTEND="noninteractive")
     for service in [SERVICES[package] for package in packages if package in SERVICES]:
         with contextlib.suppress(Failed):
             call("service", service, "stop")
