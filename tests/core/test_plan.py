@@ -202,6 +202,13 @@ def test_overdue_fires_come_one_after_another_and_only_the_last_counts() -> None
     assert {run.queue for run in runs} == {".default"}
 
 
+@pytest.mark.parametrize("needed", [None, "loop"])
+def test_in_a_queue_a_fire_waits_with_the_runs_for_threads_unless_it_needs_another_executor(needed: str | None) -> None:
+    it = due(every(10), executor="queue", queue="mail")
+    [run] = firing(it, plan(it, T0), Place("mail", executor=needed), T0).runs
+    assert (run.executor, run.lane) == (("threads", "mail") if needed is None else ("loop", "mail:async"))
+
+
 def test_a_fire_brings_its_hook_and_so_does_each_overdue_one() -> None:
     it, now = due(every(10), coalesce=False, policy=Policy(hook="shop:hook")), T0 + 10 * SECOND
     first, hook, second, other = firing(it, plan(it, now), PLACE, now).runs

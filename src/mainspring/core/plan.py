@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import ON, After, Call, Run, Status
 from mainspring.core.waiting.followups import with_hooks
 
@@ -262,7 +263,8 @@ def make_runs(
         blank,
         id=f"{job.id}@{incarnation}@{fires[0]}",
         call=job.call,
-        executor=blank.executor or job.executor,
+        # In a queue, a run waits with those for threads until its function is found.
+        executor=blank.executor or (THREADS_EXECUTOR if job.executor == "queue" else job.executor),
         job_id=job.id,
         policy=policy,
         priority=policy.priority,
