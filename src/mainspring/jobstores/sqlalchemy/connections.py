@@ -59,28 +59,23 @@ class Connections(ABC):
         """Give up the connections after a fork: they are the parent's."""
 
 
-class _SpareConnection:
-    """One caller's handle to a pooled connection that can pass to the next caller without going through the pool."""
+class _PooledConnection:
+    """One caller's handle to a connection from the pool; the connection can pass to the next caller under a new one."""
 
-    __slots__ = ("_connections", "driver_connection", "fairy", "info", "taken_at", "used_at")
+    __slots__ = ("driver_connection", "fairy", "info", "taken_at", "used_at")
 
-    def __init__(self, connections: PooledConnections, fairy: Any, taken_at: float) -> None:
-        self._connections, self.fairy = connections, fairy
+    def __init__(self, fairy: Any, taken_at: float, used_at: float) -> None:
+        self.fairy = fairy
         self.driver_connection, self.info = fairy.driver_connection, fairy.info
-        self.taken_at = self.used_at = taken_at
+        self.taken_at, self.used_at = taken_at, used_at
 
     @property
     def is_valid(self) -> bool:
         """True while this handle holds a connection that was not discarded."""
         return self.fairy is not None and bool(self.fairy.is_valid)
 
-    def close(self) -> None:
-        """Keep the connection for the next caller, or return it to the pool."""
-        fairy, self.fairy = self.fairy, None  # the next caller gets a new handle: this one can no longer do harm
-        self._connections.keep(fairy, self.taken_at)
-
     def invalidate(self) -> None:
-        """Discard the connection, unless this handle was closed."""
+        """Discard the connection, unless it was given back."""
         if self.fairy is not None:
             self.fairy.invalidate()
 
@@ -98,31 +93,30 @@ class PooledConnections(Connections):
         self.where = without_password(url.render_as_string(hide_password=True))
         self.secrets = tuple(str(secret) for secret in (url.password, url.query.get("password")) if secret)
         self._most = MOST_KEPT if own and type(engine.pool) is QueuePool else 0
-        self._kept: list[_SpareConnection] = []
+        self._kept: list[_PooledConnection] = []
         self._asking = 0  # how many threads wait for the pool
         self._lock = free_in_children(threading.Lock())
 
-    def take(self) -> Any:
+    def take(self) -> _PooledConnection:
+        with self._lock:
+            kept = self._kept.pop() if self._kept else None
+            asks = kept is None or time.monotonic() - kept.used_at >= IDLE_SECONDS
+            self._asking += asks
+        try:
+            if kept is None or asks:
+                if kept is not None:
+                    kept.fairy.close()
+                now = time.monotonic()
+                kept = _PooledConnection(self._pooled(), now, now)
+        finally:
+            if asks:
+                with self._lock:
+                    self._asking -= 1
         # An interrupt may drop a connection anywhere, even in the middle of a rollback, and then the pool gets it back.
         # If a transaction is still open on it, the next user's writes would disappear in that transaction. So mark the
         # connection until `give_back`.
-        connection = self._take_spare() if self._most else self._pooled()
-        connection.info[_AT_WORK] = True
-        return connection
-
-    def _take_spare(self) -> _SpareConnection:
-        with self._lock:
-            kept = self._kept.pop() if self._kept else None
-            if kept is not None and time.monotonic() - kept.used_at < IDLE_SECONDS:
-                return kept
-            self._asking += 1
-        try:
-            if kept is not None:
-                kept.fairy.close()
-            return _SpareConnection(self, self._pooled(), time.monotonic())
-        finally:
-            with self._lock:
-                self._asking -= 1
+        kept.info[_AT_WORK] = True
+        return kept
 
     def _pooled(self) -> Any:
         """Take a connection from the pool, and discard those on which a step has not ended."""
@@ -130,21 +124,18 @@ class PooledConnections(Connections):
             fairy.invalidate()
         return fairy
 
-    def give_back(self, connection: Any) -> None:
+    def give_back(self, connection: _PooledConnection) -> None:
+        """Keep the connection for the next caller; return it to the pool if a thread waits there or enough are kept."""
         connection.info.pop(_AT_WORK, None)
-        connection.close()
-        if self._closed:
-            self.close()
-
-    def keep(self, fairy: Any, taken_at: float) -> None:
-        """Keep a connection for the next caller; return it to the pool if a thread waits there or enough are kept."""
-        kept = _SpareConnection(self, fairy, taken_at)
-        kept.used_at = time.monotonic()
+        # The next caller gets a new handle, so that this one can do no more harm.
+        fairy, connection.fairy, now = connection.fairy, None, time.monotonic()
         with self._lock:
-            if not self._asking and len(self._kept) < self._most and kept.used_at - taken_at < KEPT_SECONDS:
-                self._kept.append(kept)
+            if not self._asking and len(self._kept) < self._most and now - connection.taken_at < KEPT_SECONDS:
+                self._kept.append(_PooledConnection(fairy, connection.taken_at, now))
                 return
         fairy.close()
+        if self._closed:
+            self.close()
 
     def discard(self, connection: Any) -> None:
         if connection.is_valid:
