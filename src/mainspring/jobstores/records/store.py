@@ -126,7 +126,8 @@ class RecordStore(RowStore):
             job = self._restore_job(row)
             if job is not None and row.at is not None:
                 nominal = row.at if row.nominal is None else row.nominal
-                found.append(DueJob(job, row.at, nominal, row.version, row.incarnation, row.unfinished, _miss(row)))
+                miss = None if row.miss is None else _miss(row.id, row.miss)
+                found.append(DueJob(job, row.at, nominal, row.version, row.incarnation, row.unfinished, miss))
         return DuePage(now, found, next_at)
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
@@ -378,10 +379,10 @@ def _reason(error: FrameError) -> str:
     return f"{error.reason}: {error}"[:MESSAGE_CHARS]
 
 
-def _miss(row: JobRow) -> Miss | None:
+def _miss(job_id: str, stored: str) -> Miss | None:
     """Restore a job's open missed record; if it is damaged, begin a new one, so that the job still fires."""
     try:
-        return None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
+        return msgspec.json.decode(stored, type=Miss)
     except Exception as error:
-        log.error("the open missed record of job %r is damaged, so a new one begins: %s", row.id, error)
+        log.error("the open missed record of job %r is damaged, so a new one begins: %s", job_id, error)
         return None

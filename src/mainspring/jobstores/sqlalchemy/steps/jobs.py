@@ -107,7 +107,7 @@ class JobVerbs(RunVerbs):
         stored = {job_id: (version, at) for job_id, version, at in locked}
         taken: list[FireRow | None] = []
         written: dict[str, Row] = {}
-        finished: set[str] = set()
+        finished: list[str] = []
         replaced: list[Row] = []
         runs: list[RunRow] = []
         missed: list[RunRow] = []
@@ -119,7 +119,8 @@ class JobVerbs(RunVerbs):
             taken.append(step)
             if step.next_at is None and not step.besides:
                 del stored[step.job_id]
-                finished.add(step.job_id)
+                written.pop(step.job_id, None)
+                finished.append(step.job_id)
             else:
                 stored[step.job_id] = version, step.next_at
                 at = step.next_at
@@ -128,7 +129,7 @@ class JobVerbs(RunVerbs):
                 replaced.append((step.job_id, step.frame))
             runs += step.runs
             missed += step.missed
-        self.update("jobs", MOVED, [written[job_id] for job_id in ids if job_id in written and job_id in stored])
+        self.update("jobs", MOVED, [*written.values()])  # the jobs are locked, so their order does not matter
         if replaced:
             self.update("jobs", ("frame",), replaced)
             self.rescheduled = True
