@@ -27,7 +27,17 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
-from mainspring.testing.conformance.helpers import LEASE, add_run, claim, current, lapsed, make_run, succeed
+from mainspring.testing.conformance.helpers import (
+    LEASE,
+    add_job,
+    add_run,
+    claim,
+    current,
+    fire,
+    lapsed,
+    make_run,
+    succeed,
+)
 
 ROOT = Path(__file__).parents[2]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -224,6 +234,20 @@ def test_a_claim_of_a_run_that_may_start_only_once_outlasts_a_power_failure(path
         assert (kept.status, kept.token, kept.attempt) == (Status.RUNNING, claimed.token, 1)
 
 
+def test_jobs_are_hidden_without_a_wait_for_the_disk_and_a_fire_waits_for_it(path: Path) -> None:
+    with opened(path) as store:
+        disk = Disk(store, path)
+        add_job(store)
+        assert disk.waited()
+        [hidden] = store.due(10, 60.0).jobs
+        assert (store.due(10, 60.0).jobs, disk.waited()) == ([], False)
+        with disk.opened() as after:
+            [due] = after.due(10, 0.0).jobs
+            assert (due.version, due.at) == (hidden.version, hidden.at)
+        assert fire(store, hidden)
+        assert disk.waited()
+
+
 def test_a_claim_that_shares_its_commit_with_an_enqueue_waits_for_the_disk(path: Path) -> None:
     with opened(path) as store:
         disk = Disk(store, path)
@@ -251,12 +275,17 @@ def test_an_interrupt_while_the_setting_changes_lets_no_later_enqueue_be_lost(pa
         writer = database._writer
 
         class Interrupted:
+            in_transaction = False
+
             def execute(self, statement: str) -> None:
                 writer.execute(statement)
                 raise KeyboardInterrupt
 
+        database._writer = Interrupted()
         with pytest.raises(KeyboardInterrupt):
-            database._set_synchronous(Interrupted(), "NORMAL")
+            database._begin(lasting=False)
+        database._writer = writer
+        assert writer.execute("PRAGMA synchronous").fetchone() == (1,)
         disk.waited()
         add_run(store)
         assert disk.waited()

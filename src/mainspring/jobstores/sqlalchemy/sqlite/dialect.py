@@ -271,9 +271,13 @@ class SQLiteDatabase(Database):
             self.write(lambda tx: tx.run(KEEP_CLAIM, token))
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        # Most ticks find nothing, and seeing that needs no write lock.
-        now, first = self.read(lambda tx: (tx.now, next_due(tx)))
-        return (now, [], first) if first is None or first > now else super().due(limit, hold)
+        # Most looks find nothing, and seeing that needs no write lock. Hiding the found jobs from other schedulers is
+        # only a hint, so it need not wait for the disk.
+        first = self.read(next_due)
+        now = self.clock.now() + self.shift
+        if first is None or first > now:
+            return now, [], first
+        return self.write(lambda tx: tx.due(limit, hold), lasting=False)
 
     def _mend(self, error: Exception) -> None:
         """Set aside the altered records that may have made work fail; raise the error if there are none.
@@ -328,7 +332,23 @@ class SQLiteDatabase(Database):
     def _lead(self, group: list[_SharedWork]) -> None:
         """Do the work of a group of callers, and commit once; if the transaction fails, each of them gets the error."""
         try:
-            self._transact(group)
+            connection = self._begin(lasting=any(map(_LASTING, group)))
+            cursor = connection.cursor()
+            alone, stirred, rescheduled, ended = len(group) == 1, False, False, False
+            for item in group:
+                tx = self._do(item, cursor, alone=alone)
+                if tx is not None:
+                    stirred, rescheduled = stirred or tx.stirred, rescheduled or tx.rescheduled
+                    ended = ended or tx.ended
+                elif alone:
+                    self._roll_back(connection)
+                    return
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                if not is_undone(error):
+                    raise self.unavailable(error, OutcomeUnknown) from error
+                raise
         except BaseException as error:
             if self._writer is not None:
                 self._roll_back(self._writer)
@@ -337,35 +357,7 @@ class SQLiteDatabase(Database):
             failure = self._translated(error)
             for item in group:
                 item.error = failure
-
-    def _transact(self, group: list[_SharedWork]) -> None:
-        if self._closed:
-            raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
-        if self._writer is None:  # broken by an error
-            self._writer = self._connect(writer=True)
-        connection = self._writer
-        if connection.in_transaction:  # an interrupt came during the last rollback
-            connection.execute("ROLLBACK")
-        wanted = self._synchronous if any(map(_LASTING, group)) else self._quicker
-        if wanted != self._present:
-            self._set_synchronous(connection, wanted)
-        self._begin(connection)
-        cursor = connection.cursor()
-        alone, stirred, rescheduled, ended = len(group) == 1, False, False, False
-        for item in group:
-            tx = self._do(item, cursor, alone=alone)
-            if tx is not None:
-                stirred, rescheduled = stirred or tx.stirred, rescheduled or tx.rescheduled
-                ended = ended or tx.ended
-            elif alone:
-                self._roll_back(connection)
-                return
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if not is_undone(error):
-                raise self.unavailable(error, OutcomeUnknown) from error
-            raise
+            return
         for item in group:
             item.committed = True
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
@@ -375,19 +367,25 @@ class SQLiteDatabase(Database):
         if ended:
             self.ends.stir()
 
-    def _set_synchronous(self, connection: sqlite3.Connection, wanted: str) -> None:
-        """Set how the next commit waits for the disk; SQLite does not allow this inside of a transaction."""
-        self._present = ""  # unknown: an interrupt may come before or after the next statement
-        connection.execute(f"PRAGMA synchronous = {wanted}")
-        self._present = wanted
-
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock, which all processes share."""
+    def _begin(self, *, lasting: bool) -> sqlite3.Connection:
+        """Take the write lock, which all processes share; say before whether the commit has to wait for the disk."""
+        if self._closed:
+            raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
+        if self._writer is None:  # broken by an error
+            self._writer = self._connect(writer=True)
+        connection: sqlite3.Connection = self._writer
+        if connection.in_transaction:  # an interrupt came during the last rollback
+            connection.execute("ROLLBACK")
+        wanted = self._synchronous if lasting else self._quicker
+        if wanted != self._present:
+            self._present = ""  # unknown: an interrupt may come before or after the next statement
+            connection.execute(f"PRAGMA synchronous = {wanted}")
+            self._present = wanted
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                return
+                return connection
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
