@@ -1,6 +1,6 @@
 """How far a call travels: our own Python calls, the files they are in, and the jumps from one file to another.
 
-`python3 run.py bench hops` prints them for one enqueue, one run in a worker, one fire and one result, on SQLite. They
+`python3 run.py bench hops` prints them for one enqueue, one run in a worker, one fire and two results, on SQLite. They
 are counts, not times, so they do not depend on how busy the machine is. `--path` prints each call in order: its depth,
 its file and its function.
 """
@@ -89,6 +89,11 @@ def main() -> None:
         def work(number: int) -> int:
             return number
 
+        @app.task
+        def work_long(number: int) -> int:
+            time.sleep(0.1)
+            return number
+
         def here(act: Callable[[], object]) -> Route:
             hops.begin(here=True)
             sys.setprofile(hops)
@@ -114,12 +119,19 @@ def main() -> None:
         ended = work.enqueue(1)
         ended.result(timeout=30)
         result = least(lambda: here(lambda: ended.result(timeout=30)))
+
+        def wait() -> Route:
+            begun = work_long.enqueue(1)
+            return here(lambda: begun.result(timeout=30))
+
+        waited = least(wait)
         app.stop()
     routes = {
         "enqueue": enqueue,
         "a run, in the worker": run,
         "a due job and its run": fire,
         "the result of a run that ended": result,
+        "the result of a run that goes on": waited,
     }
     print(f"{'':<34}{'calls':>7}{'files':>7}{'jumps':>7}")
     for name, route in routes.items():

@@ -132,7 +132,7 @@ class RecordStore(RowStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
-        return self._fire_rows([self._fire_row(step) for step in firings], lease)
+        return self._fire_rows(list(map(self._fire_row, firings)), lease)
 
     def _fire_row(self, step: Firing) -> FireRow:
         pack = self._packer.run_row
@@ -142,8 +142,8 @@ class RecordStore(RowStore):
             step.next_at,
             step.next_nominal,
             None if step.miss is None else msgspec.json.encode(step.miss).decode(),
-            [pack(run) for run in step.runs],
-            [pack(run) for run in step.missed],
+            list(map(pack, step.runs)),
+            list(map(pack, step.missed)),
             step.besides,
             None if step.job is None else self._packer.job_row(step.job).frame,
         )
