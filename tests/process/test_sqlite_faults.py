@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import pytest
 
 from mainspring.core.policy import Policy
-from mainspring.core.run import Condition, Outcome, Run, Status
+from mainspring.core.run import Call, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -357,6 +358,24 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
         health = store.health()
         assert health.level == "volatile"
         assert "is on a tmpfs, which is memory" in health.reasons[0]
+    check_integrity(path)
+
+
+def test_callers_that_share_a_commit_are_told_of_a_full_disk_that_has_undone_it(small_disk: Path) -> None:
+    path = small_disk / "jobs.db"
+    with opened(path) as store:
+        database: Any = store._open()
+        database._writer.execute("PRAGMA cache_size = -100")  # pages go to the disk before the commit
+        runs = [make_run(store, call=Call("f", (os.urandom(700_000),), {})) for _ in range(4)]
+        with ThreadPoolExecutor(len(runs)) as pool:
+            with database._turn:  # while somebody writes, the others come and wait
+                writes = [pool.submit(store.add_runs, [run]) for run in runs]
+                while len(database._queue) < len(writes):
+                    pass
+            said = [str(each.exception()) for each in writes]
+        assert all("is full; make room there" in each for each in said), said
+        assert store.get_runs([run.id for run in runs]) == [None] * len(runs)
+        assert add_run(store)
     check_integrity(path)
 
 
