@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,25 @@ def test_an_interrupt_while_the_setting_changes_lets_no_later_enqueue_be_lost(pa
         disk.waited()
         add_run(store)
         assert disk.waited()
+
+
+def test_an_interrupt_on_the_way_into_a_condition_blocks_no_other_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(condition: threading.Condition) -> bool:
+        condition.acquire()
+        raise KeyboardInterrupt
+
+    with opened(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Condition, "__enter__", interrupted)
+            for act in (lambda: add_run(store), store.beat):
+                with suppress(KeyboardInterrupt):
+                    act()
+        other = threading.Thread(target=add_run, args=(store, "other"), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
 
 
 def test_the_error_of_a_write_is_gone_once_its_caller_has_dropped_it(path: Path) -> None:

@@ -20,31 +20,33 @@ class Readers:
 
     def begin_anew(self) -> None:
         """Start with no thread inside and a new lock; in a child, a thread of the parent may have held the old one."""
-        self._changed = threading.Condition()
+        # Enter the lock, not the condition: an interrupt in the condition's Python code would leave it locked for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._threads = 0
         self._forking: int | None = None
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             me = threading.get_ident()
             if self._forking not in (None, me):
                 self._changed.wait_for(lambda: self._forking in (None, me), STEP_TIMEOUT_SECONDS)
             self._threads += 1
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._changed:
+        with self._lock:
             self._threads -= 1
             self._changed.notify_all()
 
     def keep_out(self) -> None:
         """Let no other thread in, and wait until all are out, but at most STEP_TIMEOUT_SECONDS."""
-        with self._changed:
+        with self._lock:
             self._forking = threading.get_ident()
             self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
         """Let threads in again after the fork."""
-        with self._changed:
+        with self._lock:
             self._forking = None
             self._changed.notify_all()
 
