@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -28,6 +29,7 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
+from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,
@@ -309,6 +311,16 @@ def test_an_interrupt_on_the_way_into_a_condition_blocks_no_other_thread(
         other.start()
         other.join(10)
         assert not other.is_alive()
+
+
+def test_a_fork_waits_for_no_read_that_an_interrupt_has_ended(path: Path) -> None:
+    with opened(path) as store:
+        forks.readers.__enter__()  # an interrupt after this keeps the thread from leaving
+        store.beat()
+        began = time.monotonic()
+        forks.readers.keep_out()
+        forks.readers.let_in()
+        assert time.monotonic() - began < 2
 
 
 def test_the_error_of_a_write_is_gone_once_its_caller_has_dropped_it(path: Path) -> None:

@@ -23,7 +23,8 @@ class Readers:
         # Enter the lock, not the condition: an interrupt in the condition's Python code would leave it locked for ever.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._threads = 0
+        # If an interrupt keeps a thread from leaving, its next read or its own fork makes up for that.
+        self._inside: set[int] = set()
         self._forking: int | None = None
 
     def __enter__(self) -> None:
@@ -31,18 +32,18 @@ class Readers:
             me = threading.get_ident()
             if self._forking not in (None, me):
                 self._changed.wait_for(lambda: self._forking in (None, me), STEP_TIMEOUT_SECONDS)
-            self._threads += 1
+            self._inside.add(me)
 
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
-            self._threads -= 1
+            self._inside.discard(threading.get_ident())
             self._changed.notify_all()
 
     def keep_out(self) -> None:
-        """Let no other thread in, and wait until all are out, but at most STEP_TIMEOUT_SECONDS."""
+        """Let no other thread in, and wait until all others are out, but at most STEP_TIMEOUT_SECONDS."""
         with self._lock:
-            self._forking = threading.get_ident()
-            self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
+            me = self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: self._inside <= {me}, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
         """Let threads in again after the fork."""
