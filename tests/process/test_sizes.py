@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
 from sqlalchemy import make_url
 
 from mainspring import Cancel, Mainspring
-from mainspring.core.run import MESSAGE_CHARS, Report, Result, Status
+from mainspring.core.run import MESSAGE_CHARS, Call, Report, Result, Status
 from mainspring.core.transitions import conclude
+from mainspring.core.waiting.gates import Limit
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.testing.conformance.helpers import current, start, succeed
+from mainspring.testing.conformance.helpers import add_run, claim, current, start, succeed
 from tests.servers import MariaDB
 
 SMALL = 256 * 1024
@@ -82,3 +86,16 @@ def test_a_worker_writes_the_outcomes_beside_one_that_the_server_would_refuse_fo
         assert handles[1].result(timeout=60) == 1
         with pytest.raises(RunCancelled):
             handles[2].result(timeout=60)
+
+
+@pytest.mark.parametrize("gate", [{}, {"gate": "crowd", "gate_spec": Limit(100).to_text()}], ids=["plain", "gated"])
+def test_a_claim_may_hold_more_bytes_than_one_value_of_sqlite(tmp_path: Path, gate: dict[str, str]) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db")
+    database: Any = store._open()
+    database._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2_000_000)
+    runs = [add_run(store, call=Call("f", (LARGE,), {}), **gate) for _ in range(4)]
+    claimed = claim(store)
+    assert {run.id for run in claimed} == {run.id for run in runs}
+    assert [run.call.args for run in claimed] == [(LARGE,)] * 4
+    assert store.settle([succeed(store, run, LARGE) for run in claimed]) == [True] * 4
+    store.shutdown()

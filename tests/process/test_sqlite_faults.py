@@ -14,19 +14,22 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainspring.core.policy import Policy
-from mainspring.core.run import Condition, Outcome, Run, Status
+from mainspring.core.run import Call, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
+from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,
@@ -291,6 +294,35 @@ def test_an_interrupt_while_the_setting_changes_lets_no_later_enqueue_be_lost(pa
         assert disk.waited()
 
 
+def test_an_interrupt_on_the_way_into_a_condition_blocks_no_other_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(condition: threading.Condition) -> bool:
+        condition.acquire()
+        raise KeyboardInterrupt
+
+    with opened(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Condition, "__enter__", interrupted)
+            for act in (lambda: add_run(store), store.beat):
+                with suppress(KeyboardInterrupt):
+                    act()
+        other = threading.Thread(target=add_run, args=(store, "other"), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+
+
+def test_a_fork_waits_for_no_read_that_an_interrupt_has_ended(path: Path) -> None:
+    with opened(path) as store:
+        forks.readers.__enter__()  # an interrupt after this keeps the thread from leaving
+        store.beat()
+        began = time.monotonic()
+        forks.readers.keep_out()
+        forks.readers.let_in()
+        assert time.monotonic() - began < 2
+
+
 def test_the_error_of_a_write_is_gone_once_its_caller_has_dropped_it(path: Path) -> None:
     class Unlucky(Exception):
         pass
@@ -357,6 +389,24 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
         health = store.health()
         assert health.level == "volatile"
         assert "is on a tmpfs, which is memory" in health.reasons[0]
+    check_integrity(path)
+
+
+def test_callers_that_share_a_commit_are_told_of_a_full_disk_that_has_undone_it(small_disk: Path) -> None:
+    path = small_disk / "jobs.db"
+    with opened(path) as store:
+        database: Any = store._open()
+        database._writer.execute("PRAGMA cache_size = -100")  # pages go to the disk before the commit
+        runs = [make_run(store, call=Call("f", (os.urandom(700_000),), {})) for _ in range(4)]
+        with ThreadPoolExecutor(len(runs)) as pool:
+            with database._turn:  # while somebody writes, the others come and wait
+                writes = [pool.submit(store.add_runs, [run]) for run in runs]
+                while len(database._queue) < len(writes):
+                    pass
+            said = [str(each.exception()) for each in writes]
+        assert all("is full; make room there" in each for each in said), said
+        assert store.get_runs([run.id for run in runs]) == [None] * len(runs)
+        assert add_run(store)
     check_integrity(path)
 
 

@@ -63,7 +63,9 @@ class Waker(ABC):
 
     def __init__(self) -> None:
         self.cursor = 1
-        self._changed = threading.Condition()
+        # Enter the lock, not the condition: an interrupt in the condition's Python code would leave it locked for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._listening = threading.Lock()
         self._own_end, self._far_end = socket.socketpair()
         self._own_end.setblocking(False)
@@ -80,7 +82,7 @@ class Waker(ABC):
         if not self.pause:
             self._tell_safely(step)
             return
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             if now < self._last_told + self.pause:
                 # Send a held-back message when the pause is over; otherwise a process would sleep through it.
@@ -100,7 +102,7 @@ class Waker(ABC):
 
     def move(self, step: int = 1) -> None:
         """Wake the sleepers of this process."""
-        with self._changed:
+        with self._lock:
             self.cursor += step
             self._changed.notify_all()
         if self._listening.locked():  # otherwise the next listener looks at the cursor first
@@ -120,10 +122,10 @@ class Waker(ABC):
                         self._listen(cursor, max(0.0, left))
                 finally:
                     self._listening.release()
-                with self._changed:
+                with self._lock:
                     self._changed.notify_all()  # let another sleeper listen
             else:
-                with self._changed:
+                with self._lock:
                     self._changed.wait_for(lambda: self.cursor != cursor, max(0.0, min(left, 0.5)))
             if self.cursor != cursor or self._closed or time.monotonic() >= deadline:
                 return self.cursor
@@ -155,14 +157,14 @@ class Waker(ABC):
         while True:
             if not self._closed:
                 self._bell.wait(MESSENGER_SECONDS)
-            with self._changed:
+            with self._lock:
                 if not self._held_back:
                     self._messenger = None
                     return
                 wait = self._last_told + self.pause - time.monotonic()
             if wait > 0 and not self._closed:
                 time.sleep(wait)
-            with self._changed:
+            with self._lock:
                 step, self._held_back, self._last_told = self._held_back, 0, time.monotonic()
             self._tell_safely(step)
 
@@ -174,7 +176,7 @@ class Waker(ABC):
 
     def close(self) -> None:
         """Wake every sleeper, and send the message that was still held back."""
-        with self._changed:
+        with self._lock:
             messenger, self._closed = self._messenger, True
         if messenger is not None:
             self._bell.set()

@@ -398,6 +398,8 @@ class SQLiteDatabase(Database):
         try:
             item.result = item.work(tx)
         except Exception as error:
+            if not cursor.connection.in_transaction:  # SQLite has rolled back the work of the whole group
+                raise
             item.error = self._translated(error)
             if not alone:
                 cursor.execute("ROLLBACK TO one")

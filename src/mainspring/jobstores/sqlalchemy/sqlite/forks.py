@@ -20,31 +20,34 @@ class Readers:
 
     def begin_anew(self) -> None:
         """Start with no thread inside and a new lock; in a child, a thread of the parent may have held the old one."""
-        self._changed = threading.Condition()
-        self._threads = 0
+        # Enter the lock, not the condition: an interrupt in the condition's Python code would leave it locked for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        # If an interrupt keeps a thread from leaving, its next read or its own fork makes up for that.
+        self._inside: set[int] = set()
         self._forking: int | None = None
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             me = threading.get_ident()
             if self._forking not in (None, me):
                 self._changed.wait_for(lambda: self._forking in (None, me), STEP_TIMEOUT_SECONDS)
-            self._threads += 1
+            self._inside.add(me)
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._changed:
-            self._threads -= 1
+        with self._lock:
+            self._inside.discard(threading.get_ident())
             self._changed.notify_all()
 
     def keep_out(self) -> None:
-        """Let no other thread in, and wait until all are out, but at most STEP_TIMEOUT_SECONDS."""
-        with self._changed:
-            self._forking = threading.get_ident()
-            self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
+        """Let no other thread in, and wait until all others are out, but at most STEP_TIMEOUT_SECONDS."""
+        with self._lock:
+            me = self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: self._inside <= {me}, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
         """Let threads in again after the fork."""
-        with self._changed:
+        with self._lock:
             self._forking = None
             self._changed.notify_all()
 

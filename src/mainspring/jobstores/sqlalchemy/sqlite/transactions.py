@@ -40,6 +40,12 @@ __all__ = ["SQLiteTx"]
 
 _ID, _TOKEN = attrgetter("id"), attrgetter("token")
 _BLOBS: Final = frozenset(["payload", "state", "live"])
+_LARGE: Final = "-"
+_LARGE_BYTES: Final = 16 * 1024
+_SHOWN_BLOB: Final = (
+    f"CASE WHEN length({{0}}) > {_LARGE_BYTES} THEN '{_LARGE}' WHEN {{0}} IS NOT NULL THEN hex({{0}}) END"
+)
+"""A blob among rows that are read as one value. That value is limited to 1 GB, so it only marks a large blob."""
 _INSERT_SIZES: Final = (256, 64, 16, 4, 1)
 _UPDATE_SIZES: Final = (32, 8, 1)
 """How many rows one statement writes. A few rows cost less one by one, and a long update costs more for each row."""
@@ -90,7 +96,7 @@ class SQLiteTx(StoreTx):
             return super().take(lanes, priority, room, terms)
         level = lanes[0], priority, terms[3]
         [(found, later)] = self.all(_TAKE, *level, room, *level)
-        runs = self.lease([claimed_row(row, terms) for row in _rows(CLAIMED, found)], terms)
+        runs = self.lease([claimed_row(row, terms) for row in self._rows(CLAIMED, found)], terms)
         if len(runs) == room:  # others may be due
             return runs, None
         return runs, [] if later is None else [later]
@@ -122,7 +128,19 @@ class SQLiteTx(StoreTx):
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
         [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
-        return _rows(columns, text)
+        return self._rows(columns, text)
+
+    def _rows(self, columns: Sequence[str], text: str) -> list[list[Any]]:
+        """Return rows that were read as one value; read the large blobs, which that value leaves out, one by one."""
+        rows: list[list[Any]] = _decode(text)
+        for place, name in enumerate(columns):
+            if name in _BLOBS:
+                for row in rows:
+                    if row[place] == _LARGE:
+                        [(row[place],)] = self.all(f"SELECT {name} FROM {{runs}} WHERE id = ?", row[0])
+                    elif row[place] is not None:
+                        row[place] = bytes.fromhex(row[place])
+        return rows
 
     def raw(self, statement: str, *params: Any) -> list[Row]:
         connection = self.cursor.connection
@@ -178,19 +196,9 @@ def _names(lanes: tuple[str, ...]) -> tuple[str, str]:
 
 @cache
 def _as_json(columns: tuple[str, ...], rest: str) -> str:
-    shown = [f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns]
+    """Return the statement that reads rows of columns as one value; for blobs, the first column must be a run's id."""
+    shown = [_SHOWN_BLOB.format(name) if name in _BLOBS else name for name in columns]
     return f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
-
-
-def _rows(columns: Sequence[str], text: str) -> list[list[Any]]:
-    """Return rows that were read as one value."""
-    rows: list[list[Any]] = _decode(text)
-    for place, name in enumerate(columns):
-        if name in _BLOBS:
-            for row in rows:
-                if row[place] is not None:
-                    row[place] = bytes.fromhex(row[place])
-    return rows
 
 
 _TAKE: Final = f"SELECT ({_as_json(CLAIMED, DUE[False])}), ({NEXT[False]})"
