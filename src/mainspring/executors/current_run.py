@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.run import Beat, Run
+from mainspring.core.stored.settling import LOG_LINES
 from mainspring.errors import MainspringError
 from mainspring.locks import free_in_children
 
@@ -32,7 +33,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-LOG_LINES: Final = 1000
 LOG_CHARS: Final = 256 * 1024
 TEXT_CHARS: Final = 4 * 1024
 DATA_BYTES: Final = 64 * 1024

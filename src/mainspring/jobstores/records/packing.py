@@ -15,6 +15,7 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import executor_of
 from mainspring.core.policy import Policy
 from mainspring.core.run import LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
+from mainspring.core.stored.settling import LOG_LINES
 from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
@@ -30,8 +31,6 @@ __all__ = ["RecordPacker", "origin"]
 
 KEEP_SECONDS: Final = 7 * 86400.0
 """Keep a finished run for this many seconds unless its policy says otherwise."""
-LOG_LINES: Final = 1000
-"""Keep the last lines of a run's log, up to this many."""
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
 """Cache frames of direct calls up to this many bytes: short calls are often repeated."""

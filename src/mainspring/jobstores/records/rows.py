@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.run import FINAL, After, Condition, Status
+from mainspring.core.stored.edges import MOST_EDGES
 
 __all__ = [
     "ALTERED",
@@ -14,7 +15,6 @@ __all__ = [
     "FINAL_VALUES",
     "LATEST_INSTANT",
     "MOST_ATTEMPTS",
-    "MOST_EDGES",
     "STATUS_VALUES",
     "BeatRow",
     "FireRow",
@@ -35,10 +35,6 @@ LATEST_INSTANT: Final = 253_402_300_799_999_999
 """The last instant of the year 9999."""
 MOST_ATTEMPTS: Final = 2_000_000_000
 """Treat a higher number of attempts as altered: no run reaches it, and it might not fit into a column."""
-
-MOST_EDGES: Final = 1000
-"""A run has at most this many predecessors and at most this many successors."""
-
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
 _BLOCKED: Final = Status.BLOCKED.value

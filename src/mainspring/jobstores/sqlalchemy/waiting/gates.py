@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
-from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, limit_of
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
 
-__all__ = ["GateVerbs", "forget_gates", "gate_of", "limit_of", "set_gate"]
+__all__ = ["GateVerbs", "forget_gates", "gate_of", "set_gate"]
 
 _STATE: Final = "SELECT id, allowed, tat, line FROM {limits} WHERE id {in} ORDER BY id"
 _RUNNING: Final = (
@@ -35,15 +34,6 @@ MOST_PARKED: Final = 1_000_000
 def gate_of(run: RunRow) -> str | None:
     """Return the gate that a run stands at or has a slot of; None if it waits for runs, is refused or has ended."""
     return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
-
-
-@lru_cache(1000)
-def limit_of(spec: str | None) -> Limit:
-    """Return the limit that a run carries; an altered limit lets in one run at a time."""
-    try:
-        return Limit() if spec is None else Limit.from_text(spec)
-    except ValueError:
-        return Limit(1)
 
 
 class GateVerbs(EdgeVerbs):

@@ -8,9 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.lanes import Want, queue_of
-from mainspring.core.waiting.gates import PARKED, STARTS, GateState, judge
+from mainspring.core.waiting.gates import PARKED, STARTS, GateState, judge, limit_of
 from mainspring.jobstores.records.rows import RunRow
-from mainspring.jobstores.sqlalchemy.waiting.gates import limit_of
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.steps.claims import ClaimVerbs
