@@ -22,6 +22,7 @@ __all__ = [
     "ON",
     "TRANSITIONS",
     "UNFINISHED",
+    "UNTIL_START_PREFIX",
     "WAITING",
     "After",
     "Beat",
@@ -50,6 +51,8 @@ MOST_CRASHES: Final = 3
 BY_HAND_PREFIX: Final = "by-hand:"
 """The name of a holder that took its runs by hand begins with this. It renews no lease: its runs are free as soon as
 the lease is over, and nobody waits for its heartbeat."""
+UNTIL_START_PREFIX: Final = ">"
+"""A unique key that begins with this holds only until its run starts."""
 HELD_PREFIX: Final = "!"
 """No node serves a queue whose name begins with this: people or the app end the runs in it."""
 BULK_QUEUE: Final = "!bulk"

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_seconds
-from mainspring.core.run import Run
+from mainspring.core.run import UNTIL_START_PREFIX, Run
 from mainspring.core.waiting.gates import KEY_GATE, Limit, key_of, make_limit
 from mainspring.errors import near
 
 __all__ = [
     "ADMISSION_OPTIONS",
-    "GIVEN_UP_AT_START",
     "PLAIN_ADMISSION",
     "Admission",
     "admitted",
@@ -32,8 +31,6 @@ __all__ = [
     "replacement",
 ]
 
-GIVEN_UP_AT_START: Final = ">"
-"""The first character of a unique key that becomes free when its run starts."""
 ADMISSION_OPTIONS: Final = frozenset(
     {"limit", "rate", "burst", "limit_key", "expires", "debounce", "debounce_max", "throttle", "on_conflict"}
 )
@@ -133,7 +130,7 @@ def admitted(run: Run, admission: Admission, task: str, func: Callable[..., Any]
         window = run.created_at // admission.throttle_us
         changes |= {"id": f"{task}:{filled or ''}@{window}", "unique": None}
     elif admission.replaces:
-        changes["unique"] = f"{GIVEN_UP_AT_START}{task}:{filled or ''}"
+        changes["unique"] = f"{UNTIL_START_PREFIX}{task}:{filled or ''}"
         if admission.debounce_us:
             run_at = run.created_at + admission.debounce_us
             # The time of the first debounced call, and the latest start to which later calls can postpone the run.

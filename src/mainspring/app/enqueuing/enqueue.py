@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from msgspec.structs import replace
 
 from mainspring.app.declaring.task import Options, RunPattern, TaskCall, make_options
-from mainspring.app.enqueuing.admission import GIVEN_UP_AT_START, PLAIN_ADMISSION, admitted, replacement
+from mainspring.app.enqueuing.admission import PLAIN_ADMISSION, admitted, replacement
 from mainspring.app.handle import RunHandle
 from mainspring.app.loading.import_guard import warn_of_enqueuing
 from mainspring.app.runs import ALIAS, Runs
@@ -20,7 +20,7 @@ from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import WAITING, Call, Run
+from mainspring.core.run import UNTIL_START_PREFIX, WAITING, Call, Run
 from mainspring.core.transitions import cancel
 from mainspring.core.waiting.bridges import bridged
 from mainspring.core.waiting.followups import with_hooks
@@ -182,7 +182,7 @@ class Calls:
         new = whole
         if answers != list(map(_ID, whole)):
             for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
-                if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
+                if answer not in (run.id, None) and run.unique is not None and run.unique[0] == UNTIL_START_PREFIX:
                     answers[number] = self._replace(store, run, answer)
             # Another id in the answer means that a run with this unique key already existed.
             new = [run for run, answer in zip(whole, answers, strict=True) if answer == run.id]
