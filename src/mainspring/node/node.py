@@ -285,11 +285,6 @@ class Node:
             self._lanes = known, lanes
         return self._lanes[1] if aliases else {}
 
-    @property
-    def listening(self) -> int:
-        """The mask of the events that have a listener; no other events are made."""
-        return self.events.listeners.mask
-
     def new_token(self) -> str:
         """Make a token that no other claim has ever had."""
         self._tokens += 1
