@@ -68,7 +68,7 @@ class WorkerTick:
         """The store's cursor when this tick last noted that any lane may hold runs."""
         self._stale_at = 0
         """The earliest time at which a claimed run may be stale, by the node's monotonic clock."""
-        self.told = False
+        self.woken = False
         """Whether a report has woken this tick since it last began."""
 
     @property
@@ -128,7 +128,7 @@ class WorkerTick:
 
     def settles(self) -> float:
         """Settle all ended runs."""
-        self.told = False
+        self.woken = False
         while self.outbox or self._settler.unsettled:
             self._settle()
         return LONGEST_SLEEP_SECONDS

@@ -33,9 +33,9 @@ class ReportBox:
         if report.result is not _BUSY:  # BUSY: an earlier claim of that run is still being executed
             self._link.reported.add(report.run.id)
         self._append(report)
-        # The tick clears the flag before it empties the outbox. So it either sees this report or is woken by it.
-        if not self._worker.told:
-            self._worker.told = True
+        # The tick clears `woken` before it empties the outbox. So it either sees this report or is woken for it.
+        if not self._worker.woken:
+            self._worker.woken = True
             self._wake()
 
     def inputs(self, run: Run) -> list[Any]:

@@ -183,16 +183,16 @@ class Settler:
         """Pack the longest form of an outcome that can be stored."""
         problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
         shorter = ((report, form) for form in shortened(outcome))
-        for told, form in chain(shorter, failures(report, outcome, problem, now)):
+        for form_report, form in chain(shorter, failures(report, outcome, problem, now)):
             try:
                 packed = self._store.pack_outcome(form)
             except BaseException as again:
                 if not is_own(again):
                     raise
                 continue
-            if told is report:
+            if form_report is report:
                 log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
-            return told, form, packed
+            return form_report, form, packed
         raise problem
 
     def _write(self, now: int, refused: list[str]) -> list[SettledOutcome]:
