@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.gates import STARTS, GateState, judge, limit_of, room
-from mainspring.jobstores.memory.indexes import OUTDATED_ITEMS, Record
+from mainspring.jobstores.memory.indexes import MOST_OUTDATED_ITEMS, Record
 
 __all__ = ["GateTable"]
 
@@ -117,7 +117,7 @@ class GateTable:
     def _tidy(self, gate: Gate, lane: str) -> None:
         """Drop outdated items of a lane, and the lane if nothing is left."""
         heap = gate.parked[lane]
-        if len(heap) > len(gate.members) + OUTDATED_ITEMS:
+        if len(heap) > len(gate.members) + MOST_OUTDATED_ITEMS:
             heap[:] = [item for item in heap if self._current(item) is not None]
             heapify(heap)
         while heap and self._current(heap[0]) is None:
