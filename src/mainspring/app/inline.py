@@ -90,7 +90,7 @@ class InlineRunner:
         new = [run for run in ready if ids[run.id] == run.id]
         self._app.events.sums(ALIAS).added(new, now)
         self._app.events.submitted(new, ALIAS)
-        self.runs.drop_refused(answers.refused)
+        self.runs.cancel_refused(answers.refused)
         return [ids[run.id] or self._unstored(run, ids) for run in runs]
 
     def _made_ready(self, run: Run, now: int) -> Run:

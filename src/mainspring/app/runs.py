@@ -269,10 +269,10 @@ class Runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
         return self._settle(settler, now)
 
-    def drop_refused(self, run_ids: Iterable[str]) -> None:
+    def cancel_refused(self, run_ids: Iterable[str]) -> None:
         """Cancel runs that a store has refused, and the runs that can no longer run because of them."""
         settler, now = Settler(self._store()), self._now()
-        settler.drop(run_ids, now)
+        settler.cancel_refused(run_ids, now)
         self._settle(settler, now)
 
     def _settle(self, settler: Settler, now: int) -> int:
@@ -305,7 +305,7 @@ class Runs:
         for each in sent.runs:
             self._events.tell(EVENT_RUN_RETRIED, each, ALIAS, "somebody sent it back")
         if sent.refused:
-            self.drop_refused(sent.refused)
+            self.cancel_refused(sent.refused)
         self._on_claimable()
 
     def signal(self, run: str | RunHandle[Any], value: Any = None) -> bool:
@@ -327,7 +327,7 @@ class Runs:
             if answers[0]:
                 break
         self._events.settled(outcome, ALIAS)
-        self.drop_refused(answers.refused)
+        self.cancel_refused(answers.refused)
         self.record("signal", "run", run_id)
         self._on_claimable()
         return True

@@ -107,14 +107,14 @@ class Settler:
                 self.add(report, stop(outcome, now), now)
         if refused or self._doomed:
             self._note_reasons(each.outcome.run for each in settled if each.accepted)
-            self.drop(refused, now)
+            self.cancel_refused(refused, now)
         elif self._known:
             self._known.clear()
         return settled
 
     # -- runs that can no longer run -----------------------------------------------------------------------------
 
-    def drop(self, refused: Iterable[str], now: int) -> None:
+    def cancel_refused(self, refused: Iterable[str], now: int) -> None:
         """Prepare to cancel refused runs, and the runs that can no longer run because of them."""
         try:
             self._doom([run_id for run_id in refused if run_id not in self._known])

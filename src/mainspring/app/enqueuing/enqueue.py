@@ -192,7 +192,7 @@ class Calls:
         if app_store.opened_by_import:
             warn_of_enqueuing()
         if answers.refused:
-            self.runs.drop_refused(answers.refused)
+            self.runs.cancel_refused(answers.refused)
         if app_store.link is not None:
             app_store.wake_worker(runs)
         if len(whole) == len(runs):
