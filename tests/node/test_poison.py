@@ -357,7 +357,7 @@ def test_a_report_that_cannot_be_stored_keeps_neither_leases_nor_other_reports_b
 
     def picky(beats: Sequence[Beat], lease: float) -> list[Hold]:
         if any(beat.progress == "bad" for beat in beats):
-            raise EncodeError("progress", "type", "is no number")
+            raise EncodeError("progress", "type", "is not a number")
         return extend(beats, lease)
 
     monkeypatch.setattr(bench.store, "extend", picky)

@@ -317,7 +317,7 @@ class Runs:
         while True:
             record = self.read(run_id)
             if record.queue != SIGNAL_QUEUE:
-                raise ValueError(f"run {run_id!r} is no signal; flow.signal(name) makes one")
+                raise ValueError(f"run {run_id!r} is not a signal; flow.signal(name) makes one")
             if record.status is Status.BLOCKED:
                 raise ValueError(f"the flow of the signal {run_id!r} is still being stored; try again")
             if record.status in FINAL:

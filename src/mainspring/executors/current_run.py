@@ -212,7 +212,7 @@ def _not_plain(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
-            return f"the key {odd!r}, which is no text"
+            return f"the key {odd!r}, which is not a string"
         return next(filter(None, (_not_plain(item, depth + 1) for item in value.values())), "")
     if isinstance(value, list | tuple):
         return next(filter(None, (_not_plain(item, depth + 1) for item in value)), "")

@@ -97,7 +97,7 @@ def _check_pattern(option: str, pattern: str, func: Callable[..., Any]) -> None:
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(pattern) if field is not None]
     except ValueError as error:
-        raise ValueError(f"{option} {pattern!r} is no pattern: {error}; write a brace itself twice") from None
+        raise ValueError(f"{option} {pattern!r} is not a pattern: {error}; write a brace itself twice") from None
     try:
         known = list(inspect.signature(func).parameters)
     except (TypeError, ValueError):  # a callable without a signature
@@ -106,7 +106,7 @@ def _check_pattern(option: str, pattern: str, func: Callable[..., Any]) -> None:
         name = re.split(r"[.\[]", field, maxsplit=1)[0]
         if name not in known:
             hint = near(name, known) or "; it takes none"
-            raise ValueError(f"{option} {pattern!r} names {name!r}, which is no argument of the task{hint}")
+            raise ValueError(f"{option} {pattern!r} names {name!r}, which is not an argument of the task{hint}")
 
 
 def _us(name: str, given: Mapping[str, Any]) -> int:

@@ -171,7 +171,7 @@ class CallNext:
 
         if self.requests is None:
             raise RuntimeError(
-                "call_next() was called in another thread than the run's, by a function that is no coroutine function"
+                "a function that is not a coroutine function called call_next() outside the thread of its run"
             )
         loop = asyncio.get_running_loop()
         request = _Request(self._call, loop, loop.create_future(), asyncio.current_task())

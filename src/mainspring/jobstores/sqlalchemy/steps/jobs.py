@@ -161,7 +161,7 @@ def instant(row: Row | None) -> int | None:
     if row is None or row[0] is None:
         return None
     if not isinstance(row[0], int):
-        raise TypeError(f"{row[0]!r:.100} is no time")
+        raise TypeError(f"{row[0]!r:.100} is not a time")
     return row[0]
 
 
