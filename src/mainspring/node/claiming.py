@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerTick"]
 
 CLAIM_BATCH_RUNS: Final = 1000
+"""Claim at most this many runs for one executor, and conclude at most this many reports, in one call of the store."""
 STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
@@ -57,10 +58,13 @@ class WorkerTick:
         self.link = link
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []
+        """The tokens of claims and fires whose reply was lost: the store may hold runs under them for this node."""
         self._settler = Settler(link.store)
         self._look_at: dict[str, int] = {}
+        """The lanes that may hold runs, each with the time from which to look into it."""
         self._looking = threading.Lock()
         self._turn = 0
+        """The number of claims so far, by which the executors take turns to come first."""
         self._pause = 0.0
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
@@ -84,7 +88,7 @@ class WorkerTick:
         self.link.wake_worker()
 
     def _note(self, lanes: Iterable[Sequence[str]], at: int) -> None:
-        # Several threads write this: do not overwrite an earlier instant with a later one.
+        # Several threads note lanes: keep the earliest instant of each.
         with self._looking:
             for some in lanes:
                 for lane in some:

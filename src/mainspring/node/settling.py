@@ -33,7 +33,9 @@ MOST_OUTCOMES: Final = 1000
 MOST_SUCCESSORS: Final = 2000
 """Add no more ended runs to a call when about this many other runs come after them."""
 REASONS_REMEMBERED: Final = 10_000
+"""Forget all remembered reasons when there are more than this."""
 ACTS_LOOKED_AT: Final = 5
+"""Read this many of the newest acts about a cancelled run to find out why it was stopped."""
 _CANCELLED, _PENDING = Status.CANCELLED, Status.PENDING
 
 log = logging.getLogger("mainspring.worker")
@@ -53,7 +55,7 @@ class SettledOutcome(NamedTuple):
 
 
 class Settler:
-    """Packs and writes the outcomes of one store's runs."""
+    """Packs and writes the outcomes of one store's runs: `add` outcomes, then `write` them, or `settle` until done."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store

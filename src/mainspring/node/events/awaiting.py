@@ -28,7 +28,9 @@ STEP_SECONDS: Final = 0.2
 MOST_UNFINISHED_CALLS: Final = 1000
 """Make the publishing thread wait a moment before the next event while this many listeners are unfinished."""
 HELD_UP_SECONDS: Final = 1.0
+"""Make the publishing thread wait for at most this long."""
 JOIN_SECONDS: Final = 5.0
+"""Wait for unfinished listeners for at most this long."""
 
 CALLER_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("mainspring_caller_loop", default=None)
 """The loop on which a caller awaits the work of this thread."""
