@@ -147,7 +147,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     `limits` are the numbers that `set_gate` has set for gates other than those of queues.
 
-    For a query, a store sets only `matching`, the number of matching runs.
+    In the answer to a query, a store sets only `matching`, the number of matching runs, and `complete`.
     """
 
     queues: list[QueueInfo] = []
@@ -159,7 +159,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runs that match every given field; or the `lapsed` ones, which are running after their lease ended.
+    """Selects the runs that match every given field, or with `lapsed` the running runs whose lease is over.
 
     `after` is the id of a run: it selects the runs that come after it. `gate` selects the unfinished runs of a gate.
     """

@@ -1,4 +1,4 @@
-"""Options that decide whether and when a call starts, and how many others may run at the same time.
+"""Options that decide whether and when a call starts, and how many calls may run at the same time.
 
 `limit=`, `rate=` and `limit_key=` put the run behind a gate. `expires=` sets a time after which it does not start.
 `debounce=`, `throttle=` and `on_conflict=` say what happens if an earlier call has the same key.

@@ -12,7 +12,7 @@ from mainspring.core.run import FINAL, UNTIL_START_PREFIX, Beat, Condition, Outc
 __all__ = ["LOG_LINES", "StoredRun", "claimed", "extended", "holds", "is_sent_back", "settled"]
 
 LOG_LINES: Final = 1000
-"""Keep the last lines of a run's log, this many."""
+"""Keep this many of the last lines of a run's log."""
 
 # Module names, since reading a member from its class takes three times as long in the hot loops.
 _BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING

@@ -35,7 +35,8 @@ class GateTable:
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
         self._gates: dict[str, Gate] = {}
-        self.freed: dict[str, int] = {}  # by gate: how many of its runs have stopped; as many parked ones may come back
+        self.freed: dict[str, int] = {}
+        """How many runs of each gate have stopped: as many parked runs of each lane may come back."""
 
     def members(self, name: str) -> list[Run]:
         """Return the unfinished runs of a gate, in no order."""

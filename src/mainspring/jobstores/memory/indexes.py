@@ -273,7 +273,7 @@ class LaneIndex:
 def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
     """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges the runs that have a gate.
 
-    `admit` has already filed elsewhere a run that it does not admit.
+    When `admit` returns False, it has already filed the run elsewhere.
     """
     for lane in lanes:
         lane.ripen(now)

@@ -297,14 +297,14 @@ class RecordStore(RowStore):
         if query.lapsed:
             return self._lapsed(limit)
         rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
-        if altered:  # they have become broken
+        if altered:  # read again: their status is broken now
             rows = self._find_run_rows(query, after, limit)
         return [self._packer.shown(row) for row in rows]
 
     def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
         """Return up to `limit` of the newest runs of each job."""
         found = self._recent_run_rows(job_ids, limit)
-        if any(self._whole_runs(rows)[1] for rows in found):  # they have become broken
+        if any(self._whole_runs(rows)[1] for rows in found):  # read again: the altered ones are broken now
             found = self._recent_run_rows(job_ids, limit)
         return [[self._packer.shown(row) for row in rows] for rows in found]
 

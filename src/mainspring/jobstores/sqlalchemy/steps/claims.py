@@ -275,7 +275,7 @@ class ClaimVerbs(GateVerbs):
     def best_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
     ) -> list[Sequence[Any]]:
-        """Read the most urgent due runs; at first, read of each lane only as many as are probably needed."""
+        """Read the most urgent due runs; first read from each lane only as many as the claim probably needs."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
         by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}

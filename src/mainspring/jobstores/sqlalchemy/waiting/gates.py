@@ -59,7 +59,7 @@ class GateVerbs(EdgeVerbs):
         return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
 
     def let_in(self, freed: Mapping[str, int]) -> None:
-        """Let as many parked runs of each lane come back as runs have left their gate.
+        """For each run that has left a gate, let one parked run of each lane of that gate come back.
 
         Wait for any claim that has locked one of these gates: this call must see the runs that the claim parks.
         """
@@ -67,7 +67,7 @@ class GateVerbs(EdgeVerbs):
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let parked runs of locked gates try again, at the tail of their lanes: of each lane, the gate's number."""
+        """Let up to `numbers[gate]` parked runs of each lane of a locked gate try again, at the tail of the lane."""
         places = self.parked_lanes(sorted(numbers))
         self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
@@ -96,7 +96,7 @@ class GateVerbs(EdgeVerbs):
 
 
 def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
-    """Set or lift the limit of a gate or a queue, and let as many parked runs of the gate in as fit."""
+    """Set or lift the limit of a gate or a queue, and let in as many parked runs of the gate as fit."""
     tx.stirred = True
     if name.startswith(QUEUE_GATE):
         queue = name.removeprefix(QUEUE_GATE)

@@ -106,7 +106,7 @@ class LimitedClaim:
         self._judge(waiting)
 
     def _lock_plain(self, lanes: list[str], priority: int) -> list[RunRow]:
-        """Lock due runs that stand at no gate; of each lane, no more than the limit of its queue lets start."""
+        """Lock due runs that stand at no gate: from each lane, at most as many as the limit of its queue lets start."""
         tx = self._tx
         free = [lane for lane in lanes if queue_of(lane) not in self._room]
         runs = tx.lock_due(free, priority, self._left, self._terms) if free else []
