@@ -191,10 +191,10 @@ class WorkerTick:
     def _conclude(self, report: Report, now: int) -> Outcome:
         link = self.link
         link.date(report)
-        if link.lives:
-            live = link.lives.pop(report.run.id, None)
-            if live is not None and live.run.token == report.run.token:
-                report.run = live.final(report.run)
+        if link.notes:
+            notes = link.notes.pop(report.run.id, None)
+            if notes is not None and notes.run.token == report.run.token:
+                report.run = notes.final(report.run)
         if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
             report.run = replace(report.run, call=report.run.call.unfilled)
         try:

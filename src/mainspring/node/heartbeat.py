@@ -102,7 +102,9 @@ class HeartbeatTick:
     def _store_notes(self, now: float) -> None:
         link = self.link
         self._hurried, self._notes_stored_at = False, now
-        self._extend([live.run for live in list(link.lives.values()) if live.changed and live.run.id in link.claims])
+        self._extend(
+            [notes.run for notes in list(link.notes.values()) if notes.changed and notes.run.id in link.claims]
+        )
 
     def _extend(self, runs: list[Run]) -> None:
         link = self.link
@@ -110,8 +112,8 @@ class HeartbeatTick:
             return
         beats = []
         for run in runs:
-            live = link.lives.get(run.id)
-            beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
+            notes = link.notes.get(run.id)
+            beats.append(Beat(run.id, str(run.token)) if notes is None or not notes.changed else notes.beat())
         for run, answer in zip(runs, self._extend_in_store(beats), strict=True):
             if answer is Hold.HELD:
                 continue

@@ -42,23 +42,23 @@ class ReportBox:
         """Return the results of the runs that a run came after."""
         return read_inputs(self._link.store, run)
 
-    def live(self, run: Run) -> RunNotes:
+    def notes_of(self, run: Run) -> RunNotes:
         """Return the notes of a run; notes made after the run's end are dropped."""
-        lives = self._link.lives
-        found = lives.get(run.id)
+        known = self._link.notes
+        found = known.get(run.id)
         if found is None or found.run.token != run.token:
             found = RunNotes(run)
             if self._holds(run):
-                lives[run.id] = found
+                known[run.id] = found
                 if not self._holds(run):  # another thread has settled it since the first check
-                    lives.pop(run.id, None)
+                    known.pop(run.id, None)
         return found
 
     def _holds(self, run: Run) -> bool:
         held = self._link.claims.get(run.id)
         return held is not None and held.token == run.token
 
-    def said(self, live: RunNotes) -> None:
+    def notes_changed(self, notes: RunNotes) -> None:
         """Store the notes soon."""
         self._link.heartbeat.hurry()
 

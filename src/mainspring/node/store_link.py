@@ -55,7 +55,7 @@ class StoreLink:
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
         """The ids of claimed runs whose outcome is on its way to the store; a heartbeat may find them ended there."""
-        self.lives: dict[str, RunNotes] = {}
+        self.notes: dict[str, RunNotes] = {}
         """The notes of the runs that this node executes."""
         self.in_flight: dict[str, int] = {}
         """The number of runs in each executor."""
@@ -338,8 +338,8 @@ class StoreLink:
                 elif held.token == run.token:
                     del claims[run_id]
                     reported.discard(run_id)
-                    if self.lives:
-                        self.lives.pop(run_id, None)
+                    if self.notes:
+                        self.notes.pop(run_id, None)
                 in_flight[alias] -= 1
                 if queues is not None:
                     self.in_queue[run.queue] -= 1
