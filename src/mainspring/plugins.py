@@ -140,7 +140,7 @@ def _make_trigger(
 def _refuse(options: Iterable[str], what: str, known: Iterable[str]) -> None:
     """Raise an error if an unknown option is left."""
     for option in options:
-        raise TypeError(f"{option!r} is no argument of {what}{near(option, known)}")
+        raise TypeError(f"{option!r} is not an argument of {what}{near(option, known)}")
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,8 @@ import pytest
 
 from mainspring import Mainspring, current_run
 from mainspring.core.run import Status
-from mainspring.executors.current_run import LOG_CHARS, LOG_LINES, NotInRun, keeps_logs
+from mainspring.core.stored.settling import LOG_LINES
+from mainspring.executors.current_run import LOG_CHARS, NotInRun, keeps_logs
 from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")

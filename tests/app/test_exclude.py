@@ -68,7 +68,7 @@ def test_a_job_all_of_whose_times_are_excluded_is_refused_where_it_is_written(ap
         app.schedule("30 12 * * *", id="lunch", exclude="12:00-13:00")(report)
     with pytest.raises(ValueError, match="all its times are excluded"):
         app.add_job(report, "cron", day_of_week="sat", exclude="weekends")
-    with pytest.raises(TypeError, match=r"no argument 'exlude'.*'exclude'|'exlude' is no argument.*'exclude'"):
+    with pytest.raises(TypeError, match=r"no argument 'exlude'.*'exclude'|'exlude' is not an argument.*'exclude'"):
         app.add_job(report, "0 9 * * *", exlude="weekends")
 
 

@@ -103,12 +103,12 @@ def test_waiting_for_three_seconds_costs_a_handful_of_reads(store: CountingStore
 def test_who_waits_alone_and_is_told_of_an_end_reads_the_record_at_once(store: CountingStore) -> None:
     run, other = start(store), start(store)
     seats = [hub.Seat(Waiter([each.id], LIMIT), list) for each in (run, other)]
-    assert not hub.ask_together(store, seats[:1], told=True)
+    assert not hub.ask_together(store, seats[:1], reported=True)
     assert (store.looks, store.reads, seats[0].up) == (0, 1, False)
-    assert not hub.ask_together(store, seats, told=True)
+    assert not hub.ask_together(store, seats, reported=True)
     assert (store.looks, store.reads) == (1, 1)
     store.end(run)
-    assert hub.ask_together(store, seats[:1], told=True)
+    assert hub.ask_together(store, seats[:1], reported=True)
     assert (store.looks, store.reads, seats[0].ended) == (1, 2, True)
     store.end(other)
     assert hub.ask_together(store, seats[1:])
@@ -228,7 +228,7 @@ def test_a_hub_that_cannot_listen_looks_by_itself(store: CountingStore, threads:
     seated(store, 1)
     store.end(run)
     assert wait.result(LIMIT) == [run.id]
-    assert hub.hub_of(store)._longest_pause == hub.UNTOLD_PAUSE_SECONDS  # from then on it looks more often
+    assert hub.hub_of(store)._longest_pause == hub.UNREPORTED_PAUSE_SECONDS  # from then on it looks more often
     store.deaf = False
     run = start(store)
     wait = begin(threads, store, run)

@@ -87,7 +87,7 @@ def test_what_cannot_be_found_leaves_nothing_on_the_board(here: Place) -> None:
 def test_what_is_known_is_not_noted(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(f"{NAME}:f", policy=Policy(retries=1, backoff=f"{NAME}:wait"))
     here.place.prepare(run)
-    monkeypatch.setattr(here.place, "_noted", None)
+    monkeypatch.setattr(here.place, "_look_up_noted", None)
     func: Any = here.place.prepare(run).call.func
     assert inspect.unwrap(func) is sys.modules[NAME].f
 

@@ -151,7 +151,7 @@ def test_a_mistake_in_a_schedule_is_seen_where_it_is_written(make_app: MakeApp) 
         app.add_job(digest, "0 0 9 * * *")
     with pytest.raises(TypeError, match="minuts"):
         app.schedule("interval", minuts=5)(digest)
-    with pytest.raises(TypeError, match="no argument of a crontab schedule"):
+    with pytest.raises(TypeError, match="not an argument of a crontab schedule"):
         app.schedule("0 9 * * *", minute=5)(digest)
     with pytest.raises(TypeError, match="takes 0 positional"):
         app.schedule("0 9 * * *", args=[1])(digest)

@@ -42,7 +42,7 @@ def app(store: CountingStore) -> Mainspring:
 def failed(app: Mainspring, run: Run) -> None:
     """Let a claimed run fail, and cancel what that refuses."""
     answers = app.store.settle([fail(app.store, run)])
-    app.runs.drop_refused(answers.refused)
+    app.runs.cancel_refused(answers.refused)
 
 
 def statuses(app: Mainspring, *runs: Run) -> list[str]:
@@ -102,7 +102,7 @@ def test_a_run_that_is_marked_and_not_yet_cancelled_is_taken_along(app: Mainspri
     app.retry("first")
     assert statuses(app, first, second, third) == ["pending", "blocked", "blocked"]
     assert current(store, second).refused is None
-    app.runs.drop_refused([second.id])  # it comes too late
+    app.runs.cancel_refused([second.id])  # it comes too late
     assert statuses(app, second) == ["blocked"]
 
 
@@ -178,7 +178,7 @@ def test_the_result_of_a_run_after_one_that_was_cancelled_says_which(app: Mainsp
     second = add_after(store, first)
     store.cancel(["first"])
     store.settle([stop(store, first)])
-    app.runs.drop_refused([second.id])
+    app.runs.cancel_refused([second.id])
     with pytest.raises(RunCancelled, match="first"):
         app.handle(second.id).result(timeout=0)
 
@@ -189,7 +189,7 @@ def test_the_result_of_a_run_that_needed_a_failure_says_that_it_was_cancelled(
     first = start(store, "first", call=Call("shop:first", name="first"))
     repair = add_after(store, first, on=ON["failure"])
     answers = store.settle([succeed(store, first)])
-    app.runs.drop_refused(answers.refused)
+    app.runs.cancel_refused(answers.refused)
     with pytest.raises(RunCancelled, match="came after first, which succeeded"):
         app.handle(repair.id).result(timeout=0)
     assert current(store, repair).status is Status.CANCELLED

@@ -94,7 +94,7 @@ def test_a_queue_that_nobody_serves_is_named_with_what_to_start(shop: Shop) -> N
         ([RESIZE], 2, "picture"),
         ([RESIZE, "a.png", "heigth=3"], 2, "heigth"),
         ([RESIZE, "a.png", "width=1", "width=2"], 2, "width is given twice"),
-        ([RESIZE, "a.png", "--delay", "soon"], 2, "'soon' is no length of time; write 90s, 5m, 1h30m or 2d"),
+        ([RESIZE, "a.png", "--delay", "soon"], 2, "'soon' is not a length of time; write 90s, 5m, 1h30m or 2d"),
         ([RESIZE, "a.png", "--at", "soon"], 2, "'soon' is not a time; write how long from now"),
         ([RESIZE, "a.png", "--at", "14:00", "--delay", "3s"], 2, "give one of them"),
         ([RESIZE, "a.png", "--queue", "a:b"], 2, "cannot name a queue"),

@@ -65,7 +65,7 @@ def test_an_option_that_people_know_from_elsewhere_leads_to_ours(words: list[str
     ("target", "says"),
     [
         ("ap.py", r"there is no file '.*ap\.py' to load the app from; did you mean 'app\.py'\?"),
-        ("jobs.db", r"'jobs\.db' is no module; a database is named by its URL: sqlite:///jobs\.db"),
+        ("jobs.db", r"'jobs\.db' is not a module; a database is named by its URL: sqlite:///jobs\.db"),
         ("json", r"module 'json' has no app: none of its variables is a Mainspring\(\.\.\.\)"),
     ],
 )

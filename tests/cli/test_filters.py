@@ -121,7 +121,7 @@ def test_two_terms_of_one_key_must_both_hold() -> None:
     [
         ("staus:failed", "there is no filter 'staus'; did you mean 'status'"),
         ("xyzzy:1", "there is no filter 'xyzzy'; write it as in status:failed queue:mail since:1h"),
-        ("failed", "'failed' is no condition; write text:failed to search for it"),
+        ("failed", "'failed' is not a condition; write text:failed to search for it"),
         ("status:faild", "no status is called 'faild'; did you mean 'failed'?"),
         ("status:", "'status:' is not complete"),
         ("status:,", "'status:,' is not complete"),

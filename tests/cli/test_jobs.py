@@ -288,7 +288,7 @@ def test_an_edited_job_that_is_paused_stays_paused(jobs: Shop) -> None:
         (["add", RESIZE, "a.png", "--cron", "0 3 * *"], 2, 'Try: mainspring cron "0 3 * * *"'),
         (["add", RESIZE, "a.png", "--cron", "0 3 * * *", "--every", "1h"], 2, "--cron and --every both say when"),
         (["add", RESIZE, "a.png", "--every", "0s"], 2, "--every is longer than nothing"),
-        (["add", RESIZE, "a.png", "--every", "often"], 2, "'often' is no length of time"),
+        (["add", RESIZE, "a.png", "--every", "often"], 2, "'often' is not a length of time"),
         (["add", RESIZE, "a.png", "--cron", "0 3 * * *", "--tz", "Europe/Berlim"], 2, "did you mean 'Europe/Berlin'"),
         (["add", RESIZE, "a.png", "--cron", "0 3 30 2 *"], 1, "it would never fire"),
         (["add", RESIZE, "--every", "1h"], 2, "picture"),

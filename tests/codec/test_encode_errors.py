@@ -141,7 +141,7 @@ def test_without_a_key_a_type_has_to_be_registered_to_be_stored() -> None:
 
 
 def test_an_object_with_undeclared_attributes_is_refused() -> None:
-    assert "attribute 'undeclared', which is no field" in str(refusal({"a": Carrying(1)}))
+    assert "attribute 'undeclared', which is not a field" in str(refusal({"a": Carrying(1)}))
 
 
 def test_an_object_without_a_value_for_a_field_is_refused() -> None:

@@ -66,7 +66,7 @@ def test_a_changed_copy_leaves_the_original_alone() -> None:
         ({"args": "abc"}, TypeError, r"did you mean \['abc'\]"),
         ({"kwargs": [1]}, TypeError, "kwargs must be a mapping"),
         ({"args": [1, 2, 3]}, ValueError, "takes 2 positional arguments but 3 are given"),
-        ({"name": ""}, TypeError, "name must be a text"),
+        ({"name": ""}, TypeError, "name must be a non-empty string"),
         (
             {"misfire_grace_time": 0},
             TypeError,
@@ -88,7 +88,7 @@ def test_a_changed_copy_leaves_the_original_alone() -> None:
         ({"backoff": ["5"]}, TypeError, "backoff takes numbers of seconds or timedeltas, not '5'"),
         ({"max_instances": 0}, TypeError, "max_instances must be a positive whole number, not 0"),
         ({"trigger": "cron"}, TypeError, "trigger must be a trigger object"),
-        ({"executor": ""}, TypeError, "executor must be a text"),
+        ({"executor": ""}, TypeError, "executor must be a non-empty string"),
         ({"retries": -1}, TypeError, "retries must be a whole number of at least 0, not -1"),
         ({"timeout": -1}, TypeError, "timeout must be None or a positive number of seconds, not -1"),
         ({"priority": 101}, ValueError, "priority goes from -100 to 100, not 101"),

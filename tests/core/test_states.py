@@ -23,7 +23,7 @@ from mainspring.core.run import (
     Status,
     describe,
 )
-from mainspring.core.transitions import cancel, change, conclude, drop, recover, retry, send_back, sent_back, stop
+from mainspring.core.transitions import cancel, change, conclude, drop, recover, retry, send_back, send_back_one, stop
 from mainspring.errors import Cancel, Retry, WorkerDied
 
 PAGE = (Path(__file__).parents[2] / "docs" / "states.md").read_text()
@@ -245,5 +245,5 @@ def test_a_huge_traceback_is_cut_in_the_middle() -> None:
 @pytest.mark.parametrize("status", [Status.PENDING, Status.CANCELLED])
 def test_a_refused_run_that_is_sent_back_waits_again_for_its_delay_and_one_that_ran_does_not(status: Status) -> None:
     run = held(status=status, after=(After("first"),), delay=60, run_at=NOW)
-    assert sent_back(msgspec.structs.replace(run, refused="first"), NOW).run.run_at == -60
+    assert send_back_one(msgspec.structs.replace(run, refused="first"), NOW).run.run_at == -60
     assert retry(msgspec.structs.replace(run, status=Status.FAILED), NOW).run.run_at == NOW

@@ -294,7 +294,7 @@ def test_rewriting_jobs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
     for _ in range(100):
         for job in jobs:
             store.update_job(job)
-    assert len(store._times._heap) <= 2 * len(jobs) + indexes.OUTDATED_ITEMS + 1
+    assert len(store._times._heap) <= 2 * len(jobs) + indexes.MOST_OUTDATED_ITEMS + 1
 
 
 def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
@@ -302,7 +302,7 @@ def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
         assert cancel_all(store) == 10
     lane = store._runs._lanes["default"]
-    assert len(lane._ready) + len(lane._delayed) <= indexes.OUTDATED_ITEMS + 10
+    assert len(lane._ready) + len(lane._delayed) <= indexes.MOST_OUTDATED_ITEMS + 10
     assert claim(store) == []
 
 
@@ -312,7 +312,7 @@ def test_a_job_that_always_misses_does_not_fill_the_memory(store: MemoryJobStore
         record = make_run(store, "job:missed", status=Status.MISSED, job_id="job")
         at = clock.now() - SECOND
         store.fire([Firing("job", stored(store).version, at, at, missed=(record,))], LEASE)
-    assert len(store._runs._history._finished) <= indexes.OUTDATED_ITEMS + 2
+    assert len(store._runs._history._finished) <= indexes.MOST_OUTDATED_ITEMS + 2
     assert ids(store) == ["job:missed"]
 
 
@@ -407,7 +407,7 @@ def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, 
     model: dict[str, tuple[int, int]] = {}  # time and version of each job that has a time
     hidden: dict[str, int] = {}  # until when
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes, "OUTDATED_ITEMS", 1)
+        patch.setattr(indexes, "MOST_OUTDATED_ITEMS", 1)
         for verb, number, value in steps:
             name = str(number)
             if verb == "put":

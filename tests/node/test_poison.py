@@ -252,7 +252,7 @@ def test_an_outcome_too_large_to_be_packed_is_shortened_and_says_the_same_end(
     bench.add("wordy", seconds=1000)
     bench.link.scheduler()
     (run,) = bench.link.claims.values()
-    bench.link.report.live(run).write("a long line")
+    bench.link.report.notes_of(run).write("a long line")
     bench.executor.end(run.id, value=7)
 
     def pack(outcome: Outcome) -> Outcome:
@@ -351,13 +351,13 @@ def test_a_report_that_cannot_be_stored_keeps_neither_leases_nor_other_reports_b
     bench.link.scheduler()
     claimed = {run.job_id: run for run in bench.link.claims.values()}
     for name in ("talks", "bad"):
-        live = bench.link.report.live(claimed[name])
+        live = bench.link.report.notes_of(claimed[name])
         live.progress, live.changed = name, True
     extend = bench.store.extend
 
     def picky(beats: Sequence[Beat], lease: float) -> list[Hold]:
         if any(beat.progress == "bad" for beat in beats):
-            raise EncodeError("progress", "type", "is no number")
+            raise EncodeError("progress", "type", "is not a number")
         return extend(beats, lease)
 
     monkeypatch.setattr(bench.store, "extend", picky)
@@ -374,13 +374,13 @@ def test_what_a_run_says_after_its_end_is_kept_by_nobody(bench: Bench) -> None:
     bench.add()
     bench.link.scheduler()
     (run,) = bench.link.claims.values()
-    bench.link.report.live(run).write("in time")
+    bench.link.report.notes_of(run).write("in time")
     bench.executor.end_all()
     bench.link.worker()
-    late = bench.link.report.live(run)
+    late = bench.link.report.notes_of(run)
     late.write("too late")
-    bench.link.report.said(late)
-    assert bench.link.lives == {}
+    bench.link.report.notes_changed(late)
+    assert bench.link.notes == {}
     assert runs(bench)[0].log == ("in time",)
 
 
@@ -394,12 +394,12 @@ def test_what_a_run_says_while_its_end_is_being_settled_is_not_kept_either(
     settle = bench.store.settle
 
     def slow(outcomes: Sequence[Outcome]) -> list[bool]:
-        bench.link.report.live(run).write("a little late")
+        bench.link.report.notes_of(run).write("a little late")
         return settle(outcomes)
 
     monkeypatch.setattr(bench.store, "settle", slow)
     bench.link.worker()
-    assert bench.link.lives == {}
+    assert bench.link.notes == {}
 
 
 # -- bounds and stopping ---------------------------------------------------------------------------------------------

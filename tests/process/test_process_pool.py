@@ -76,12 +76,12 @@ class Listening(Reports):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lives: dict[str, RunNotes] = {}
+        self.notes: dict[str, RunNotes] = {}
 
-    def live(self, run: Run) -> RunNotes:
-        return self.lives.setdefault(run.id, RunNotes(run))
+    def notes_of(self, run: Run) -> RunNotes:
+        return self.notes.setdefault(run.id, RunNotes(run))
 
-    def said(self, live: RunNotes) -> None: ...
+    def notes_changed(self, notes: RunNotes) -> None: ...
 
 
 class TestPipe:
@@ -98,7 +98,7 @@ class TestPipe:
         before, after = make_run(tasks.talk_while_returning, 1), make_run(tasks.open_sockets)
         pool.submit([before, after], reports)
         assert [report.run.id for report in reports.wait(2)] == [before.id, after.id]
-        assert after.id not in reports.lives
+        assert after.id not in reports.notes
         pool.shutdown(wait=False)
 
     @pytest.mark.parametrize("how", ["return", "raise", "exit"])
@@ -114,7 +114,7 @@ class TestPipe:
         run = make_run(tasks.fork_and_talk)
         pool.submit([run], reports)
         assert reports.wait()[0].result is Result.RETURNED
-        assert reports.lives[run.id].progress["done"] == 1
+        assert reports.notes[run.id].progress["done"] == 1
         pool.shutdown()
 
     def test_a_task_that_writes_into_the_pipe_loses_its_process_and_no_other_run(self) -> None:

@@ -114,7 +114,7 @@ def test_the_tables_are_named_after_the_first_and_added_to_the_metadata(path: Pa
         ({"url": "sqlite://", "synchronous": "OFF"}, "'FULL' or 'NORMAL'"),
         ({"url": "sqlserver://host/name"}, "no job store for 'sqlserver'"),
         ({"url": "postgresql+psycopg2://host/name"}, r"postgresql\+psycopg://"),
-        ({"url": "not a url"}, "no database URL"),
+        ({"url": "not a url"}, "not a database URL"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], words: str) -> None:

@@ -372,7 +372,7 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
             acknowledged += [run.id for run in runs]
         assert not isinstance(error, OutcomeUnknown)
         said = str(error)
-        assert f"the disk of {path} is full; make room there, then it goes on by itself" in said
+        assert f"the disk of {path} is full; free some space there, and the store goes on" in said
         assert "sqlite:///" in said
         assert len(acknowledged) >= 50
 
@@ -425,7 +425,7 @@ def test_a_file_locked_for_long_is_told_and_read_meanwhile_and_goes_on_when_its_
         run = make_run(store)
         for act in (lambda: store.add_runs([run]), lambda: store.settle([succeed(store, held)])):
             said = str(failure(act))
-            assert f"other processes have kept {path} locked for 0.2 s; it goes on when that ends" in said
+            assert f"other processes have kept {path} locked for 0.2 s; the store goes on when they release it" in said
             assert "database is locked" in said
         assert current(store, held).status is Status.RUNNING
         child.send_signal(signal.SIGKILL)
@@ -491,7 +491,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     path.write_bytes(b"not a database, but somebody's letter\n" * 100)
     before = path.read_bytes()
     with opened(path) as store:
-        assert f"{path} is damaged or is no database of SQLite's" in str(failure(store.beat))
+        assert f"{path} is damaged or is not an SQLite database" in str(failure(store.beat))
     assert path.read_bytes() == before
 
 

@@ -93,7 +93,7 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_named_without_its_password() -> None:
     assert call("tracker secret", "job") == (
         1,
-        "Error: this is no database URL; write it as sqlite:///files.db\n",
+        "Error: this is not a database URL; write it as sqlite:///files.db\n",
     )
     said = "Error: no database is known for postgressql://; did you mean 'postgresql' or 'postgres'?\n"
     assert call("postgressql://u:secret@host/db", "job") == (1, said)

@@ -212,7 +212,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("text", ["2026-13-01", "tomorrow", "2026-02-30 10:00:00", "12:00"])
     def test_a_date_that_is_none_is_an_error_that_names_the_argument(self, text: str) -> None:
-        with pytest.raises(ValueError, match=f"start_date: '{text}' is no date"):
+        with pytest.raises(ValueError, match=f"start_date: '{text}' is not a date"):
             CronTrigger(hour=1, start_date=text, timezone="UTC")
 
     def test_a_date_of_another_type_is_a_type_error(self) -> None:

@@ -161,7 +161,7 @@ class TestErrors:
             ("0 * * * * *", r"has 6 fields, not 5: .*CronTrigger\(second="),
             ("", r"has 0 fields, not 5"),
             ("x", r"has 1 field, not 5"),
-            ("@reboot", r"'@reboot' is no time; call the function when your program starts"),
+            ("@reboot", r"'@reboot' is not a time; call the function when your program starts"),
             ("@dayly", r"'@dayly' is unknown; did you mean '@daily'"),
             ("0 0 * * 8", r"'8' is above 7"),
             ("0 0 * * 6-1", r"'6-1' runs backwards"),

@@ -215,7 +215,7 @@ def test_it_is_a_value_that_is_stored_as_plain_data() -> None:
     for twin in (trigger_from_data(data), pickle.loads(pickle.dumps(trigger)), cron("0 9 * * *", trigger.exclude)):
         assert (twin, hash(twin), str(twin)) == (trigger, hash(trigger), str(trigger))
     assert cron("0 9 * * *", "weekends") != trigger
-    with pytest.raises(ValueError, match="these are no exclusions"):
+    with pytest.raises(ValueError, match="these are not exclusions"):
         trigger_from_data({**data, "exclude": {"weekly": [[1, "x"]]}})
 
 

@@ -70,11 +70,11 @@ def test_exclusions_are_read_said_and_stored(given: Any, inside: str, outside: s
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("2026-02-30", "is no date or time; write '2026-12-24'"),
-        ("13-45", "is no date or time"),
+        ("2026-02-30", "is not a date or time; write '2026-12-24'"),
+        ("13-45", "is not a date or time"),
         ("satuday", "did you mean"),
         ("12:00-12:00", "ends when it begins"),
-        ("25:00-26:00", "is no date"),
+        ("25:00-26:00", "is not a date"),
         ("mon-sun", "no time of the week"),
         (["mon-fri", "weekends"], "every weekday is excluded"),
         ("2026-05-09..2026-05-01", "2026-05-01 is before 2026-05-09"),
@@ -177,7 +177,7 @@ def test_an_event_of_a_calendar_is_excluded(lines: list[str], inside: str, outsi
         (["DTSTART;VALUE=DATE:20260101", "RECURRENCE-ID;VALUE=DATE:20260101"], "RECURRENCE-ID is not supported"),
         (["DTSTART;TZID=Nowhere/Land:20260101T000000", "DURATION:PT1H"], "no time zone is called 'Nowhere/Land'"),
         (["DTSTART:20260101T000000Z"], "neither DTEND nor DURATION"),
-        (["DTSTART:2026-01-01"], "is no date or time"),
+        (["DTSTART:2026-01-01"], "is not a date or time"),
         (["DTSTART:20260101T000000Z", "DTEND:20260101T000000"], "one has a time zone and one has none"),
         (["DTSTART:20260102T000000", "DTEND:20260101T000000"], "ends before it begins"),
         ([], "has no DTSTART"),

@@ -160,7 +160,7 @@ class TestConvertToDatetime:
 
     @pytest.mark.parametrize("text", ["19700-12-1", "2009-8-1 25:00:00", "2009-02-30", ""])
     def test_nonsense_is_an_error_that_names_the_argument(self, text: str) -> None:
-        with pytest.raises(ValueError, match=f"run_date: '{text}' is no date"):
+        with pytest.raises(ValueError, match=f"run_date: '{text}' is not a date"):
             util.convert_to_datetime(text, BERLIN, "run_date")
 
     def test_another_type_is_a_type_error(self) -> None:

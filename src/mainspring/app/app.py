@@ -704,7 +704,7 @@ class Mainspring:
         if work and watcher is None:
             warn_of_forgotten(self)
         place = (place or Workplace(self, threads=threads)) if work else None
-        served = self.queues.limits(queues) if work else {}
+        served = self.queues.to_serve(queues) if work else {}
         node = self._participation.begin(self, served, place, schedule=schedule, watcher=watcher, alerts=self._alerts)
         self._marks.mark_new_code()
         if place is not None and place.worker_name is not None:

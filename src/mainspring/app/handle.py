@@ -58,7 +58,7 @@ class RunHandle(msgspec.Struct, Generic[R], eq=False, gc=False):
         Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
         no holder of the key has signed the run's end.
         """
-        return self._runs.result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
+        return self._runs.result_of(self._runs.wait_for_records([self.id], timeout)[0])  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
         """Cancel the run; return False if it has already ended."""

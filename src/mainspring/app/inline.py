@@ -52,7 +52,7 @@ class InlineRunner:
         now, zone = self.store.beat, lambda: app.timezone
         self.runs = Runs(
             *(lambda: self.store, now, zone, app.events, app.tasks),
-            sent_back=self.work,
+            on_claimable=self.work,
             explain=app.explain,
             record=app.acts.record,
         )
@@ -90,7 +90,7 @@ class InlineRunner:
         new = [run for run in ready if ids[run.id] == run.id]
         self._app.events.sums(ALIAS).added(new, now)
         self._app.events.submitted(new, ALIAS)
-        self.runs.drop_refused(answers.refused)
+        self.runs.cancel_refused(answers.refused)
         return [ids[run.id] or self._unstored(run, ids) for run in runs]
 
     def _made_ready(self, run: Run, now: int) -> Run:
@@ -125,7 +125,7 @@ class InlineRunner:
             paused = self._paused()
             found = [run for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
             # Another thread may have claimed some. Blocked runs wait for a signal, or for a run that encloses this one.
-            self.runs.ended([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
+            self.runs.wait_for_records([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
         finally:
             release_logs()
             link.hand_over_sums()

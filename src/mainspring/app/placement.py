@@ -40,7 +40,7 @@ class ResolvedFunction(NamedTuple):
     is_async: bool
     portable: Callable[..., Any] | str
     """The name to send to another process, or the function itself if it has none."""
-    has_home: bool
+    is_importable: bool
     """Whether another process is sure to find the function by that name."""
 
 
@@ -104,11 +104,11 @@ class Workplace:
         alias, target, policy = PROCESSES_EXECUTOR, run.call.func, run.policy
         # A run that crashed a worker runs alone from then on, in a separate process that imports its code. The
         # exception is code that no other process can find: a function registered after the app was imported.
-        if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
+        if run.crashes and isinstance(target, str) and self._look_up_noted(run, self._is_left_to_child, target):
             policy = self._policy(run)
         else:
             found, policy = self.find(run)
-            if policy.isolation == "process" or (run.crashes and found.has_home):
+            if policy.isolation == "process" or (run.crashes and found.is_importable):
                 target = found.portable
             else:
                 alias, target = (LOOP_EXECUTOR if found.is_async else THREADS_EXECUTOR), found.func
@@ -120,9 +120,11 @@ class Workplace:
         """Find the function of a run, and its policy with the functions that the policy names."""
         func = run.call.func
         if isinstance(func, str):
-            found = self._found.get(func) or self._noted(run, self._look_up, func)
+            found = self._found.get(func) or self._look_up_noted(run, self._look_up, func)
         else:
-            found = ResolvedFunction(self._app.wrapped(func), iscoroutinefunction_partial(func), func, has_home=True)
+            found = ResolvedFunction(
+                self._app.wrapped(func), iscoroutinefunction_partial(func), func, is_importable=True
+            )
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
@@ -141,10 +143,10 @@ class Workplace:
             return run.policy
         known = self._backoffs.get(name)
         if known is None:
-            known = self._backoffs[name] = self._noted(run, self.backoff, name)
+            known = self._backoffs[name] = self._look_up_noted(run, self.backoff, name)
         return replace(run.policy, backoff=known)
 
-    def _noted(self, run: Run, look: Callable[[str], T], name: str) -> T:
+    def _look_up_noted(self, run: Run, look: Callable[[str], T], name: str) -> T:
         """Look up a name for the first time; if the import kills this process, the scoreboard names the run."""
         board = self.board
         if board is None:
@@ -169,9 +171,13 @@ class Workplace:
         named = self._named(name)
         if isinstance(named, Task):
             portable = TaskReference(named.name, self._path, named.import_name)
-            found = ResolvedFunction(self._app.wrapped(named.func), named.is_async, portable, self._has_home(named))
+            found = ResolvedFunction(
+                self._app.wrapped(named.func), named.is_async, portable, self._is_importable(named)
+            )
         else:
-            found = ResolvedFunction(self._app.wrapped(named), iscoroutinefunction_partial(named), name, has_home=True)
+            found = ResolvedFunction(
+                self._app.wrapped(named), iscoroutinefunction_partial(named), name, is_importable=True
+            )
         self._found[name] = found
         return found
 
@@ -182,7 +188,7 @@ class Workplace:
             self._paths.append(variable_of(self._app))
         return self._paths[0]
 
-    def _has_home(self, task: Task[..., Any]) -> bool:
+    def _is_importable(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""
         try:
             found = ref_to_obj(task.import_name)

@@ -86,7 +86,7 @@ class Queues:
         self._app_store.acts.record("purge", "queue", name, runs=number, began=began)
         return number
 
-    def limits(self, wanted: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
+    def to_serve(self, wanted: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
         """Check and return the queues that a node should serve, each with its limit; by default the declared ones."""
         if wanted is None:
             return dict.fromkeys(self.declared)

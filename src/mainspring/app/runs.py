@@ -60,8 +60,8 @@ class Runs:
         events: RunEvents | None = None,
         tasks: Iterable[Task[..., Any]] = (),
         *,
-        stop: Callable[[str], object] = str,
-        sent_back: Callable[[], object] = int,
+        stop: Callable[[str], object] = lambda run_id: None,
+        on_claimable: Callable[[], object] = lambda: None,
         explain: Callable[[str], Explanation] | None = None,
         record: Callable[..., object] = lambda *_, **__: None,
         outbox: Callable[[], RunOutbox | None] = lambda: None,
@@ -69,7 +69,10 @@ class Runs:
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
-        self._stop, self._sent_back = stop, sent_back
+        self._stop = stop
+        """Stops a run at once if this process executes it."""
+        self._on_claimable = on_claimable
+        """Called when a verb may have made waiting runs claimable."""
         self._explain, self.record, self._outbox = explain, record, outbox
         self._held = held or HeldSlots(lambda: None)
         self.pause: Callable[[float], object] = time.sleep
@@ -176,7 +179,7 @@ class Runs:
         """Return how many runs match a filter, and whether the number is exact: counting stops at `cap`."""
         return count_up_to(self, filter_for(self, text), cap)
 
-    def counted(
+    def count_capped(
         self,
         *,
         status: str | Iterable[str] | None = None,
@@ -266,10 +269,10 @@ class Runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
         return self._settle(settler, now)
 
-    def drop_refused(self, run_ids: Iterable[str]) -> None:
+    def cancel_refused(self, run_ids: Iterable[str]) -> None:
         """Cancel runs that a store has refused, and the runs that can no longer run because of them."""
         settler, now = Settler(self._store()), self._now()
-        settler.drop(run_ids, now)
+        settler.cancel_refused(run_ids, now)
         self._settle(settler, now)
 
     def _settle(self, settler: Settler, now: int) -> int:
@@ -302,8 +305,8 @@ class Runs:
         for each in sent.runs:
             self._events.tell(EVENT_RUN_RETRIED, each, ALIAS, "somebody sent it back")
         if sent.refused:
-            self.drop_refused(sent.refused)
-        self._sent_back()
+            self.cancel_refused(sent.refused)
+        self._on_claimable()
 
     def signal(self, run: str | RunHandle[Any], value: Any = None) -> bool:
         """Give a signal a value, so that the runs after it can start.
@@ -314,7 +317,7 @@ class Runs:
         while True:
             record = self.read(run_id)
             if record.queue != SIGNAL_QUEUE:
-                raise ValueError(f"run {run_id!r} is no signal; flow.signal(name) makes one")
+                raise ValueError(f"run {run_id!r} is not a signal; flow.signal(name) makes one")
             if record.status is Status.BLOCKED:
                 raise ValueError(f"the flow of the signal {run_id!r} is still being stored; try again")
             if record.status in FINAL:
@@ -324,9 +327,9 @@ class Runs:
             if answers[0]:
                 break
         self._events.settled(outcome, ALIAS)
-        self.drop_refused(answers.refused)
+        self.cancel_refused(answers.refused)
         self.record("signal", "run", run_id)
-        self._sent_back()
+        self._on_claimable()
         return True
 
     def explain(self, run: str | RunHandle[Any]) -> Explanation:
@@ -355,7 +358,7 @@ class Runs:
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
         self.record(verb, "run", _id(run), **changes)
-        self._sent_back()
+        self._on_claimable()
 
     def _instant(self, at: datetime | timedelta) -> int:
         if isinstance(at, timedelta):
@@ -376,9 +379,9 @@ class Runs:
 
         Raise RunNotFound for a run that does not exist.
         """
-        return list(map(self.view, self.ended(list(map(_id, handles)), timeout)))
+        return list(map(self.view, self.wait_for_records(list(map(_id, handles)), timeout)))
 
-    def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
+    def wait_for_records(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
         with self._held.hold() as complaint:
             waiter = Waiter(run_ids, timeout, self._outbox(), complaint)

@@ -254,13 +254,13 @@ class AppStore:
             hand_over(self.events.sums(ALIAS), self.opened)
 
     def wake_worker(self, runs: Sequence[Run]) -> None:
-        """Wake this process's own worker for runs enqueued here; the store wakes the other nodes."""
+        """Wake the worker of this process for runs enqueued here; the store wakes the other nodes."""
         link = self.link
         if link is not None:
             link.worker.look_now({run.queue for run in runs})
 
     def wake_scheduler(self, at: int | None) -> None:
-        """Wake this process's own scheduler in time for a job that is due at `at`."""
+        """Wake the scheduler of this process in time for a job that is due at `at`."""
         link = self.link
         if link is not None:
             link.node.wake_for(ALIAS, at)

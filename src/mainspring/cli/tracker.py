@@ -69,7 +69,7 @@ def _open(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError:  # even a malformed URL may contain a password, so do not show it
-        raise click.ClickException("this is no database URL; write it as sqlite:///files.db") from None
+        raise click.ClickException("this is not a database URL; write it as sqlite:///files.db") from None
     dialect = parsed.get_backend_name()
     parsed = parsed.set(drivername=with_driver(parsed.drivername))
     file = parsed.database if dialect == "sqlite" else None

@@ -203,11 +203,11 @@ class LeaseKeeper:
 class _NoNotesSink:
     """A sink for a run that no longer reports anything."""
 
-    def live(self, run: Run) -> RunNotes:
+    def notes_of(self, run: Run) -> RunNotes:
         """Return empty notes."""
         return RunNotes(run)
 
-    def said(self, live: RunNotes) -> None:
+    def notes_changed(self, notes: RunNotes) -> None:
         """Do nothing."""
 
     def inputs(self, run: Run) -> list[Any]:

@@ -121,7 +121,7 @@ def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
     for name in _state(value):
         if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
             raise UnsupportedValue(
-                f"is {a_kind(cls)} with the attribute {name!r}, which is no field and would be lost;"
+                f"is {a_kind(cls)} with the attribute {name!r}, which is not a field and would be lost;"
                 f" declare it, for instance as `{name}: ... = field(init=False)`"
             )
     try:
@@ -143,7 +143,7 @@ def read_object(cls: type, ref: str, items: list[Any]) -> Any:
     shape = layout(cls)
     if shape is None:
         raise FrameError(
-            Reason.MISSING_CODE, f"{ref!r} is no dataclass, NamedTuple, attrs class or pydantic model here"
+            Reason.MISSING_CODE, f"{ref!r} is not a dataclass, NamedTuple, attrs class or pydantic model here"
         )
     given = dict(zip(items[1::2], items[2::2], strict=True))
     if len(given) * 2 + 1 != len(items):

@@ -172,7 +172,7 @@ class TypeBook:
             why = str(error)[:400] or type(error).__name__
             raise FrameError(Reason.MISSING_CODE, f"the type {ref[:200]!r} cannot be imported here: {why}") from None
         if not isinstance(found, type):
-            raise FrameError(Reason.NOT_ALLOWED, f"{ref[:200]!r} is no type, and only types may be named in a value")
+            raise FrameError(Reason.NOT_ALLOWED, f"{ref[:200]!r} is not a type, and only types may be named in a value")
         return found
 
 

@@ -1,4 +1,4 @@
-"""A job says what to call, and when. It is a value that knows the book it was read from, for `job.pause()`. Pure."""
+"""A job: what to call, and when. It is a value, and remembers the book it was read from, for `job.pause()`. Pure."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ __all__ = [
     "ON",
     "TRANSITIONS",
     "UNFINISHED",
+    "UNTIL_START_PREFIX",
     "WAITING",
     "After",
     "Beat",
@@ -46,10 +47,14 @@ ERRORS_KEPT: Final = 20
 FIRST_STARTS_KEPT: Final = 2
 LAST_STARTS_KEPT: Final = 18
 LONGEST_ABSENCE_US: Final = 60 * SECOND
+"""Offer a run whose function a node lacks to all nodes again after at most this long."""
 MOST_CRASHES: Final = 3
+"""Set a run aside as broken after more crashes than this."""
 BY_HAND_PREFIX: Final = "by-hand:"
 """The name of a holder that took its runs by hand begins with this. It renews no lease: its runs are free as soon as
 the lease is over, and nobody waits for its heartbeat."""
+UNTIL_START_PREFIX: Final = ">"
+"""A unique key that begins with this holds only until its run starts."""
 HELD_PREFIX: Final = "!"
 """No node serves a queue whose name begins with this: people or the app end the runs in it."""
 BULK_QUEUE: Final = "!bulk"
@@ -352,7 +357,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """A heartbeat for one claim, with what its run reported since the last one."""
+    """A heartbeat for one claim, with the reports of its run since the last one."""
 
     run_id: str
     token: str

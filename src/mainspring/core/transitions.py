@@ -40,7 +40,7 @@ __all__ = [
     "recover",
     "retry",
     "send_back",
-    "sent_back",
+    "send_back_one",
     "shortened",
     "signal",
     "stop",
@@ -249,13 +249,13 @@ def _executor_again(run: Run) -> str | None:
 
 def send_back(run: Run, refused: Iterable[Run], now: int, at: int | None = None) -> list[Outcome]:
     """Return the outcomes that send back a run, then the runs that it has refused, in their order."""
-    return [retry(run, now, at), *(sent_back(each, now) for each in refused)]
+    return [retry(run, now, at), *(send_back_one(each, now) for each in refused)]
 
 
-def sent_back(run: Run, now: int) -> Outcome:
-    """Return the outcome that sends a run back. A run that was refused but is not cancelled yet becomes blocked.
+def send_back_one(run: Run, now: int) -> Outcome:
+    """Return the outcome that sends back one run: as `retry` does, or, if it was refused and still waits, as blocked.
 
-    The hook of such a run still waits for it, so it gets no new one.
+    The hook of a run that still waits comes after it, so the run gets no new hook.
     """
     # The delay starts again when the run is released; the time of the refusal does not matter.
     run_at = -run.delay if run.delay and run.refused is not None else run.run_at

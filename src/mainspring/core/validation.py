@@ -58,7 +58,7 @@ def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
     if name is None:
         name = get_callable_name(func)
     elif not name or not isinstance(name, str):
-        raise TypeError(f"name must be a text that is not empty, not {name!r}")
+        raise TypeError(f"name must be a non-empty string, not {name!r}")
     return Call(func, args, kwargs, name)
 
 
@@ -119,14 +119,14 @@ def _trigger(value: Any) -> BaseTrigger:
 
 def _executor(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"executor must be a text that is not empty, not {value!r}")
+        raise TypeError(f"executor must be a non-empty string, not {value!r}")
     return value
 
 
 def check_queue(value: Any) -> str:
     """Check a queue's name."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"queue must be a text that is not empty, not {value!r}")
+        raise TypeError(f"queue must be a non-empty string, not {value!r}")
     if len(value) > NAME_CHARS or value.startswith((".", "!")) or not value.isprintable() or set(value) & set(",:{}*"):
         raise ValueError(
             f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot or ! in front, and "

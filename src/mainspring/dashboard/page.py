@@ -225,7 +225,7 @@ class View:
         """Return a parameter that must be a whole number within bounds."""
         found = self.text(name, str(default), 20)
         if not re.fullmatch(r"\d{1,9}", found) or not least <= int(found) <= most:
-            raise BadParameter(f"{name}={found!r} is no number from {least:,} to {most:,}")
+            raise BadParameter(f"{name}={found!r} is not a number from {least:,} to {most:,}")
         return int(found)
 
     # -- links -------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ class MainspringBackend(BaseTaskBackend):
         except (RunNotFound, LookupError, ValueError) as error:
             raise TaskResultDoesNotExist(result_id) from error
         if not isinstance(task, Task):
-            raise TaskResultDoesNotExist(f"{result_id} is a run of {run.call.task_name}, which is no task of Django's")
+            raise TaskResultDoesNotExist(f"{result_id} is a run of {run.call.task_name}, which is not a Django task")
         return self.make_result(run, task)
 
     def _new_result(self, task: Any, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

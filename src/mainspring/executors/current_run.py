@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.run import Beat, Run
+from mainspring.core.stored.settling import LOG_LINES
 from mainspring.errors import MainspringError
 from mainspring.locks import free_in_children
 
@@ -32,7 +33,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-LOG_LINES: Final = 1000
 LOG_CHARS: Final = 256 * 1024
 TEXT_CHARS: Final = 4 * 1024
 DATA_BYTES: Final = 64 * 1024
@@ -94,10 +94,10 @@ class RunNotes:
 class NotesSink(Protocol):
     """A receiver that takes a run's progress, data and log lines to its node, or into the pipe to the node."""
 
-    def live(self, run: Run) -> RunNotes:
+    def notes_of(self, run: Run) -> RunNotes:
         """Return the notes of a run."""
 
-    def said(self, live: RunNotes) -> None:
+    def notes_changed(self, notes: RunNotes) -> None:
         """Pass on that the notes of a run have changed."""
 
     def inputs(self, run: Run) -> list[Any]:
@@ -110,10 +110,10 @@ CURRENT: ContextVar[tuple[Run, Any] | None] = ContextVar("mainspring_current", d
 class CurrentRun:
     """The run that executes the calling code."""
 
-    __slots__ = ("_run", "_teller")
+    __slots__ = ("_run", "_sink")
 
-    def __init__(self, run: Run, teller: NotesSink) -> None:
-        self._run, self._teller = run, teller
+    def __init__(self, run: Run, sink: NotesSink) -> None:
+        self._run, self._sink = run, sink
 
     @property
     def id(self) -> str:
@@ -146,7 +146,7 @@ class CurrentRun:
 
         They are in the order of `after`. The item of a run that did not succeed is its error.
         """
-        return self._teller.inputs(self._run)
+        return self._sink.inputs(self._run)
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Report the progress of the run; the node stores it within a second, or with the outcome."""
@@ -155,31 +155,31 @@ class CurrentRun:
             "total": None if total is None else _number(total),
             "text": str(text)[:TEXT_CHARS],
         }
-        live = self._teller.live(self._run)
-        live.progress = told
-        live.changed = True
-        self._teller.said(live)
+        notes = self._sink.notes_of(self._run)
+        notes.progress = told
+        notes.changed = True
+        self._sink.notes_changed(notes)
 
     @property
     def data(self) -> dict[str, Any]:
         """The run's document as it was last set, by this attempt or an earlier one."""
-        live = self._teller.live(self._run)
-        return dict(live.data if live.data is not None else self._run.data or {})
+        notes = self._sink.notes_of(self._run)
+        return dict(notes.data if notes.data is not None else self._run.data or {})
 
     def update(self, **changes: Any) -> None:
         """Change fields of the run's document: JSON-like data of up to 64 KiB that the store keeps with the run."""
         data = {**self.data, **changes}
         _check_document(data, changes)
-        live = self._teller.live(self._run)
-        live.data = data
-        live.changed = True
-        self._teller.said(live)
+        notes = self._sink.notes_of(self._run)
+        notes.data = data
+        notes.changed = True
+        self._sink.notes_changed(notes)
 
     def log(self, line: str) -> None:
         """Add a line to the run's log; lines that the task writes with `logging` are added automatically."""
-        live = self._teller.live(self._run)
-        live.write(str(line))
-        self._teller.said(live)
+        notes = self._sink.notes_of(self._run)
+        notes.write(str(line))
+        self._sink.notes_changed(notes)
 
 
 def _number(value: Any) -> int | float:
@@ -212,7 +212,7 @@ def _not_plain(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
-            return f"the key {odd!r}, which is no text"
+            return f"the key {odd!r}, which is not a string"
         return next(filter(None, (_not_plain(item, depth + 1) for item in value.values())), "")
     if isinstance(value, list | tuple):
         return next(filter(None, (_not_plain(item, depth + 1) for item in value)), "")
@@ -254,12 +254,12 @@ class RunLogHandler(logging.Handler):
         if found is None or record.name.startswith("mainspring."):
             return
         try:
-            run, teller = found
-            live = teller.live(run)
+            run, sink = found
+            notes = sink.notes_of(run)
             traceback = record.exc_text
-            live.write(self.format(record))
+            notes.write(self.format(record))
             record.exc_text = traceback  # otherwise the user's formatter would reuse our text
-            teller.said(live)
+            sink.notes_changed(notes)
         except Exception:
             self.handleError(record)
 

@@ -460,7 +460,7 @@ class JobStore(BaseJobStore):
         return nullcontext()
 
     def after_commit(self, work: Callable[[], object]) -> None:
-        """Call a function once the caller's open transaction on this thread has committed; without one, call it now."""
+        """Call a function once the caller's transaction on this thread has committed; if none is open, call it now."""
         work()
 
     def check_wait(self, run_ids: Sequence[str]) -> None:

@@ -76,18 +76,18 @@ class RunStanding(msgspec.Struct, frozen=True, gc=False):
 
 
 SILENT_SECONDS: Final = 3.75
-"""Call a node silent after this time, with the default lease: a page then shows its death within six seconds."""
-WORDS_MISSING: Final = 3
+"""Call a node with the default lease silent after this many seconds: a page then shows its death within six."""
+MISSING_SIGNS_OF_LIFE: Final = 3
 """Call a node silent once this many of its signs of life are missing."""
 
 
-def word_seconds(lease: float) -> float:
+def sign_of_life_seconds(lease: float) -> float:
     """Return the seconds between two signs of life of a node: a twelfth of a lease of 15 s or more.
 
     A longer lease lets nodes stand still for longer. With a shorter lease, the interval is 1.25 s, or two ninths of the
     lease if that is less.
     """
-    return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / WORDS_MISSING
+    return max(lease / 4, min(SILENT_SECONDS, lease * 2 / 3)) / MISSING_SIGNS_OF_LIFE
 
 
 class NodeRun(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def seen_at(self, now: int, lease: float) -> NodeInfo:
         """Return the node with its state at `now`: `silent` once three of its signs of life are missing."""
-        silent = now - self.beat_at > WORDS_MISSING * (self.every or lease * 2 / 9) * SECOND
+        silent = now - self.beat_at > MISSING_SIGNS_OF_LIFE * (self.every or lease * 2 / 9) * SECOND
         return _with(self, state="silent") if silent else self
 
 
@@ -147,7 +147,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     `limits` are the numbers that `set_gate` has set for gates other than those of queues.
 
-    For a query, a store sets only `matching`, the number of matching runs.
+    In the answer to a query, a store sets only `matching`, the number of matching runs, and `complete`.
     """
 
     queues: list[QueueInfo] = []
@@ -159,7 +159,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runs that match every given field; or the `lapsed` ones, which are running after their lease ended.
+    """Selects the runs that match every given field, or with `lapsed` the running runs whose lease is over.
 
     `after` is the id of a run: it selects the runs that come after it. `gate` selects the unfinished runs of a gate.
     """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerTick"]
 
 CLAIM_BATCH_RUNS: Final = 1000
+"""Claim at most this many runs for one executor, and conclude at most this many reports, in one call of the store."""
 STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
@@ -57,10 +58,13 @@ class WorkerTick:
         self.link = link
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []
+        """The tokens of claims and fires whose reply was lost: the store may hold runs under them for this node."""
         self._settler = Settler(link.store)
         self._look_at: dict[str, int] = {}
+        """The lanes that may hold runs, each with the time from which to look into it."""
         self._looking = threading.Lock()
         self._turn = 0
+        """The number of claims so far, by which the executors take turns to come first."""
         self._pause = 0.0
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
@@ -68,7 +72,7 @@ class WorkerTick:
         """The store's cursor when this tick last noted that any lane may hold runs."""
         self._stale_at = 0
         """The earliest time at which a claimed run may be stale, by the node's monotonic clock."""
-        self.told = False
+        self.woken = False
         """Whether a report has woken this tick since it last began."""
 
     @property
@@ -84,7 +88,7 @@ class WorkerTick:
         self.link.wake_worker()
 
     def _note(self, lanes: Iterable[Sequence[str]], at: int) -> None:
-        # Several threads write this: do not overwrite an earlier instant with a later one.
+        # Several threads note lanes: keep the earliest instant of each.
         with self._looking:
             for some in lanes:
                 for lane in some:
@@ -128,7 +132,7 @@ class WorkerTick:
 
     def settles(self) -> float:
         """Settle all ended runs."""
-        self.told = False
+        self.woken = False
         while self.outbox or self._settler.unsettled:
             self._settle()
         return LONGEST_SLEEP_SECONDS
@@ -187,10 +191,10 @@ class WorkerTick:
     def _conclude(self, report: Report, now: int) -> Outcome:
         link = self.link
         link.date(report)
-        if link.lives:
-            live = link.lives.pop(report.run.id, None)
-            if live is not None and live.run.token == report.run.token:
-                report.run = live.final(report.run)
+        if link.notes:
+            notes = link.notes.pop(report.run.id, None)
+            if notes is not None and notes.run.token == report.run.token:
+                report.run = notes.final(report.run)
         if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
             report.run = replace(report.run, call=report.run.call.unfilled)
         try:

@@ -11,7 +11,7 @@ from mainspring.codec import EncodeError
 from mainspring.core.insight.alerts import ALERTS_QUEUE
 from mainspring.core.run import Beat
 from mainspring.jobstores.base import Hold, NodeInfo
-from mainspring.jobstores.values import NodeRun, word_seconds
+from mainspring.jobstores.values import NodeRun, sign_of_life_seconds
 
 if TYPE_CHECKING:
     from mainspring.core.run import Run
@@ -27,6 +27,7 @@ REFERENCE_LIMIT_CHARS: Final = 200
 MOST_SLOTS_SHOWN: Final = 100
 """Announce only the busy slots of an executor that has more slots than this, such as an event loop."""
 MOST_RUNS_SHOWN: Final = 64
+"""Announce at most this many of the runs that the node executes."""
 MOST_MISSING_FUNCTIONS: Final = 100
 """Announce at most this many functions that the node lacks."""
 
@@ -42,10 +43,12 @@ class HeartbeatTick:
         self.steady_since: float | None = None if watcher is None else watcher.steady_since
         """The time since which every heartbeat has succeeded, here or in the watcher; None after a failed one."""
 
-        self._beat_at = 0.0
-        self._spoke_at = 0.0
-        self._told_at = 0.0
+        self._beats_at = 0.0
+        """The time of the next whole heartbeat, by the monotonic clock."""
+        self._announced_at = 0.0
+        self._notes_stored_at = 0.0
         self._hurried = False
+        """Whether the notes of a run wait to be stored."""
 
     def hurry(self) -> None:
         """Store the notes of a run within a second."""
@@ -56,50 +59,52 @@ class HeartbeatTick:
     def __call__(self) -> float:
         """Send what is due: a whole heartbeat, or only a sign of life, or only the changed notes of runs."""
         node, now = self.link.node, self.link.node.clock.monotonic()
-        every = word_seconds(node.lease)
-        if now >= self._beat_at or self.steady_since is None:
+        every = sign_of_life_seconds(node.lease)
+        if now >= self._beats_at or self.steady_since is None:
             self._beat(now)
-        elif now >= self._spoke_at + every:
-            self._speak(now)
-        elif self._hurried and now >= self._told_at + NOTES_SECONDS:
-            self._tell(now)
-        soonest = min(self._beat_at, self._spoke_at + every)
+        elif now >= self._announced_at + every:
+            self._announce(now)
+        elif self._hurried and now >= self._notes_stored_at + NOTES_SECONDS:
+            self._store_notes(now)
+        soonest = min(self._beats_at, self._announced_at + every)
         if self._hurried:
-            soonest = min(soonest, self._told_at + NOTES_SECONDS)
+            soonest = min(soonest, self._notes_stored_at + NOTES_SECONDS)
         return max(0.0, soonest - node.clock.monotonic())
 
-    def _speak(self, now: float) -> None:
+    def _announce(self, now: float) -> None:
         """Announce that the node is alive, and its load."""
         try:
             self.link.announce()
         except BaseException:  # the next tick sends a whole heartbeat
             self.steady_since = None
             raise
-        self._spoke_at = now
+        self._announced_at = now
 
     def _beat(self, now: float) -> None:
         link, node = self.link, self.link.node
         try:
-            self._speak(now)
+            self._announce(now)
             link.look_for_losses()
-            self._hurried, self._told_at = False, now
+            self._hurried, self._notes_stored_at = False, now
             if node.watcher is None:
                 self._extend([run for run in list(link.claims.values()) if run.token is not None])
             else:  # the watcher renews the leases, even while a task holds the GIL
-                self._tell(now)
+                self._store_notes(now)
         except BaseException:
             self.steady_since = None
             raise
         link.answered()
         link.hand_over_sums()
-        self._beat_at = now + node.lease / 3
+        self._beats_at = now + node.lease / 3
         if self.steady_since is None:
             self.steady_since = node.clock.monotonic()
 
-    def _tell(self, now: float) -> None:
+    def _store_notes(self, now: float) -> None:
         link = self.link
-        self._hurried, self._told_at = False, now
-        self._extend([live.run for live in list(link.lives.values()) if live.changed and live.run.id in link.claims])
+        self._hurried, self._notes_stored_at = False, now
+        self._extend(
+            [notes.run for notes in list(link.notes.values()) if notes.changed and notes.run.id in link.claims]
+        )
 
     def _extend(self, runs: list[Run]) -> None:
         link = self.link
@@ -107,9 +112,9 @@ class HeartbeatTick:
             return
         beats = []
         for run in runs:
-            live = link.lives.get(run.id)
-            beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
-        for run, answer in zip(runs, self._sent(beats), strict=True):
+            notes = link.notes.get(run.id)
+            beats.append(Beat(run.id, str(run.token)) if notes is None or not notes.changed else notes.beat())
+        for run, answer in zip(runs, self._extend_in_store(beats), strict=True):
             if answer is Hold.HELD:
                 continue
             # A run whose outcome is on its way is not lost: the settle finds out whether another node took it. Check
@@ -120,7 +125,7 @@ class HeartbeatTick:
                 log.warning("the lease of run %r is lost; stopping the run here if possible", run.id)
             link.stop_run(run)
 
-    def _sent(self, beats: list[Beat]) -> list[Hold]:
+    def _extend_in_store(self, beats: list[Beat]) -> list[Hold]:
         store, lease = self.link.store, self.link.node.lease
         try:
             return store.extend(beats, lease)
@@ -156,7 +161,7 @@ def describe(link: StoreLink) -> NodeInfo:
         code=node.code,
         done=node.done,
         rss=resident_bytes(),
-        every=word_seconds(node.lease),
+        every=sign_of_life_seconds(node.lease),
         **_load(link),
     )
 

@@ -28,7 +28,7 @@ READ_RUNS: Final = 1000
 
 
 def read_runs(store: JobStore, run_ids: Sequence[str]) -> dict[str, Run | None]:
-    """Return the runs with these ids, by id; None for a run that is gone."""
+    """Return the runs with these ids, by id; None for a deleted run."""
     found: dict[str, Run | None] = {}
     for start in range(0, len(run_ids), READ_RUNS):
         part = run_ids[start : start + READ_RUNS]

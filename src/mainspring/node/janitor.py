@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["JanitorTick"]
 
 RECOVERY_PAGE_RUNS: Final = 100
-RESTORE_AFTER_SECONDS: Final = 60.0
+RESTORE_SECONDS: Final = 60.0
 """Try this often to restore records that a node with other keys could not read."""
 
 ABANDONED_SECONDS: Final = 600.0
@@ -46,7 +46,7 @@ class JanitorTick:
 
     def __init__(self, link: StoreLink) -> None:
         self.link = link
-        self._restores_at = link.node.clock.monotonic() + RESTORE_AFTER_SECONDS
+        self._restores_at = link.node.clock.monotonic() + RESTORE_SECONDS
         self._sweeps_at = link.node.clock.monotonic() + SWEEP_SECONDS
         self._seen: tuple[int, float] | None = None
         """The store's time at the last look, and this node's monotonic time just before that look."""
@@ -93,7 +93,7 @@ class JanitorTick:
         thorough = now >= self._sweeps_at
         if now < self._restores_at and not thorough:
             return
-        self._restores_at = now + RESTORE_AFTER_SECONDS * (0.5 + clock.random())
+        self._restores_at = now + RESTORE_SECONDS * (0.5 + clock.random())
         if thorough:
             self._sweeps_at = now + SWEEP_SECONDS * (0.5 + clock.random())
         if link.store.mend(thorough=thorough):

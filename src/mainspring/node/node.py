@@ -191,7 +191,7 @@ class Node:
         self.wake()
 
     def be_quiet(self, quiet: bool) -> None:
-        """Follow an order to fire and claim nothing, or to go on; a paused node stays paused."""
+        """Follow a person's order to fire and claim nothing, or to go on; a paused node stays paused."""
         if self.quiet != quiet:
             self.quiet = quiet
             self.wake()
@@ -199,7 +199,7 @@ class Node:
                 link.announce()
 
     def leave(self) -> None:
-        """Follow an order to stop: stop the sentinel, or else the app or scheduler that started this node."""
+        """Follow a person's order to stop: stop the sentinel, or else the app or scheduler that started this node."""
         if self.watcher is not None:
             self.watcher.stop_all()
         elif self._leave is not None and not self.draining:
@@ -209,7 +209,7 @@ class Node:
 
     @property
     def order_name(self) -> str:
-        """The name that orders to this node use; worker processes follow the orders to their sentinel."""
+        """The name by which people address orders to this node; a worker process follows the orders to its sentinel."""
         return self.id if self.watcher is None else cluster_of(self)
 
     @property
@@ -229,7 +229,10 @@ class Node:
             link.scheduler.wake_for(at)
 
     def drain(self, *, finish: bool) -> None:
-        """Fire nothing more, and give back unstarted runs; with `finish`, only the runs that another node can take."""
+        """Fire nothing more, and give back unstarted runs.
+
+        With `finish`, first execute the waiting runs of memory stores, which no other node can take.
+        """
         self.finishing = finish
         self.draining = True
         self.wake()
@@ -284,11 +287,6 @@ class Node:
             lanes[aliases[0]] = tuple(dict.fromkeys((*lanes[aliases[0]], *more)))
             self._lanes = known, lanes
         return self._lanes[1] if aliases else {}
-
-    @property
-    def listening(self) -> int:
-        """The mask of the events that have a listener; no other events are made."""
-        return self.events.listeners.mask
 
     def new_token(self) -> str:
         """Make a token that no other claim has ever had."""

@@ -33,32 +33,32 @@ class ReportBox:
         if report.result is not _BUSY:  # BUSY: an earlier claim of that run is still being executed
             self._link.reported.add(report.run.id)
         self._append(report)
-        # The tick clears the flag before it empties the outbox. So it either sees this report or is woken by it.
-        if not self._worker.told:
-            self._worker.told = True
+        # The tick clears `woken` before it empties the outbox. So it either sees this report or is woken for it.
+        if not self._worker.woken:
+            self._worker.woken = True
             self._wake()
 
     def inputs(self, run: Run) -> list[Any]:
         """Return the results of the runs that a run came after."""
         return read_inputs(self._link.store, run)
 
-    def live(self, run: Run) -> RunNotes:
+    def notes_of(self, run: Run) -> RunNotes:
         """Return the notes of a run; notes made after the run's end are dropped."""
-        lives = self._link.lives
-        found = lives.get(run.id)
+        known = self._link.notes
+        found = known.get(run.id)
         if found is None or found.run.token != run.token:
             found = RunNotes(run)
             if self._holds(run):
-                lives[run.id] = found
+                known[run.id] = found
                 if not self._holds(run):  # another thread has settled it since the first check
-                    lives.pop(run.id, None)
+                    known.pop(run.id, None)
         return found
 
     def _holds(self, run: Run) -> bool:
         held = self._link.claims.get(run.id)
         return held is not None and held.token == run.token
 
-    def said(self, live: RunNotes) -> None:
+    def notes_changed(self, notes: RunNotes) -> None:
         """Store the notes soon."""
         self._link.heartbeat.hurry()
 

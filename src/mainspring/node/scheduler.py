@@ -41,6 +41,7 @@ class SchedulerTick:
         self._patience = 0.0
         """How many seconds this tick lets other schedulers go first; it grows while they fire the jobs first."""
         self._awaited: int | None = None
+        """When a job should be due at the next look; if the look finds none by then, another scheduler fired it."""
         self._seen: int | None = None
         """The store's cursor when this tick last looked."""
         self._homeless = Complaints()

@@ -33,7 +33,9 @@ MOST_OUTCOMES: Final = 1000
 MOST_SUCCESSORS: Final = 2000
 """Add no more ended runs to a call when about this many other runs come after them."""
 REASONS_REMEMBERED: Final = 10_000
+"""Forget all remembered reasons when there are more than this."""
 ACTS_LOOKED_AT: Final = 5
+"""Read this many of the newest acts about a cancelled run to find out why it was stopped."""
 _CANCELLED, _PENDING = Status.CANCELLED, Status.PENDING
 
 log = logging.getLogger("mainspring.worker")
@@ -53,7 +55,7 @@ class SettledOutcome(NamedTuple):
 
 
 class Settler:
-    """Packs and writes the outcomes of one store's runs."""
+    """Packs and writes the outcomes of one store's runs: `add` outcomes, then `write` them, or `settle` until done."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
@@ -107,14 +109,14 @@ class Settler:
                 self.add(report, stop(outcome, now), now)
         if refused or self._doomed:
             self._note_reasons(each.outcome.run for each in settled if each.accepted)
-            self.drop(refused, now)
+            self.cancel_refused(refused, now)
         elif self._known:
             self._known.clear()
         return settled
 
     # -- runs that can no longer run -----------------------------------------------------------------------------
 
-    def drop(self, refused: Iterable[str], now: int) -> None:
+    def cancel_refused(self, refused: Iterable[str], now: int) -> None:
         """Prepare to cancel refused runs, and the runs that can no longer run because of them."""
         try:
             self._doom([run_id for run_id in refused if run_id not in self._known])
@@ -183,16 +185,16 @@ class Settler:
         """Pack the longest form of an outcome that can be stored."""
         problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
         shorter = ((report, form) for form in shortened(outcome))
-        for told, form in chain(shorter, failures(report, outcome, problem, now)):
+        for form_report, form in chain(shorter, failures(report, outcome, problem, now)):
             try:
                 packed = self._store.pack_outcome(form)
             except BaseException as again:
                 if not is_own(again):
                     raise
                 continue
-            if told is report:
+            if form_report is report:
                 log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
-            return told, form, packed
+            return form_report, form, packed
         raise problem
 
     def _write(self, now: int, refused: list[str]) -> list[SettledOutcome]:

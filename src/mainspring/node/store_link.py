@@ -55,7 +55,7 @@ class StoreLink:
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
         """The ids of claimed runs whose outcome is on its way to the store; a heartbeat may find them ended there."""
-        self.lives: dict[str, RunNotes] = {}
+        self.notes: dict[str, RunNotes] = {}
         """The notes of the runs that this node executes."""
         self.in_flight: dict[str, int] = {}
         """The number of runs in each executor."""
@@ -71,34 +71,35 @@ class StoreLink:
         self._time = StoreTime(self._ask, node.clock)
         self.now = self._time.now
         """Return the store's time as this node estimates it."""
-        self._books = free_in_children(threading.Lock())
+        self._counts_lock = free_in_children(threading.Lock())
+        """Guards `in_flight` and `in_queue`: one thread counts claims, another settles."""
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
-        # A settle that waits for a server must not delay the next claim.
-        self._alone = store.volatile
+        self._work_settles = store.volatile
+        """Whether the work loop also settles; otherwise the monitor does, so that no claim waits for a settle."""
         # Fire before claiming, so that the claim takes at once the runs that a fire leaves in their queues.
-        work = (settles, self.scheduler, claims) if self._alone else (self.scheduler, claims)
+        work = (settles, self.scheduler, claims) if self._work_settles else (self.scheduler, claims)
         thread = store.on_thread
-        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained, thread)
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._work_is_over, thread)
         self.monitor = (
             self.work
-            if self._alone
-            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out, thread)
+            if self._work_settles
+            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._monitor_is_over, thread)
         )
         care = (self.heartbeat, self.janitor)
-        self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
+        self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._care_is_over, thread)
         self._alerts: Loop | None = None
         self.report = ReportBox(self)
-        self.report_here = SettlingReportBox(self) if self._alone else self.report
+        self.report_here = SettlingReportBox(self) if self._work_settles else self.report
         """The report box for a run that is submitted alone to an executor whose threads may settle."""
         self._generations: tuple[Generation, ...] | None = None
-        self._claimed_out = self._worked_out = False
+        self._no_more_claims = self._no_more_outcomes = False
         self._listener: StoreListener | None = None
 
     def start(self) -> None:
         """Start the loops and the listener."""
         self.worker.look_everywhere()
         self.work.start()
-        if not self._alone:
+        if not self._work_settles:
             self.monitor.start()
         self.care.start()
         self._listener = StoreListener(self)
@@ -112,12 +113,12 @@ class StoreLink:
             self._alerts.join()
         self.work.wake()
         self.work.join()
-        self._claimed_out = True
-        if not self._alone:
+        self._no_more_claims = True
+        if not self._work_settles:
             self.node.withdraw()  # runs of a claim that was under way when the drain began
             self.monitor.wake()
             self.monitor.join()
-        self._worked_out = True
+        self._no_more_outcomes = True
         self.care.wake()
         self.care.join()
         self.hand_over_sums()
@@ -146,23 +147,23 @@ class StoreLink:
     def _finishing(self) -> bool:
         return self.node.finishing and self.store.volatile and not self.leaving
 
-    def _drained(self) -> bool:
-        """Return True if there is nothing left to claim, and nothing left to settle if this loop also settles."""
+    def _work_is_over(self) -> bool:
+        """Return True if there is nothing left to claim, and nothing left to settle if the work loop also settles."""
         if not (self.node.draining or self.leaving):
             return False
-        return not self._alone or (self._empty() and not (self._finishing and self.worker.waits()))
+        return not self._work_settles or (self._all_is_settled() and not (self._finishing and self.worker.waits()))
 
-    def _settled_out(self) -> bool:
-        return self._claimed_out and self._empty()
+    def _monitor_is_over(self) -> bool:
+        return self._no_more_claims and self._all_is_settled()
 
-    def _empty(self) -> bool:
+    def _all_is_settled(self) -> bool:
         if self.claims or self.worker.outbox:
             # A store that is down cannot take outcomes. Other nodes recover these runs when the leases are over.
             return self._down and self.worker.unsettled >= len(self.claims)  # a BUSY run is reported twice
         return True
 
-    def _ended(self) -> bool:
-        return self._worked_out
+    def _care_is_over(self) -> bool:
+        return self._no_more_outcomes
 
     # -- time --------------------------------------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class StoreLink:
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
-        with self._books:
+        with self._counts_lock:
             for alias, batch in batches.items():
                 self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
                 if queues is not None:
@@ -296,7 +297,7 @@ class StoreLink:
 
     def _count(self, run: Run, number: int) -> None:
         alias = run.executor or run.queue[1:]
-        with self._books:  # one thread counts claims, another settles
+        with self._counts_lock:
             self.in_flight[alias] = self.in_flight.get(alias, 0) + number
             if self.node.queues is not None:
                 self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
@@ -327,7 +328,7 @@ class StoreLink:
         queues = node.queues
         if node.watcher is not None:
             node.watcher.ended([report.run.id for report in reports])
-        with self._books:
+        with self._counts_lock:
             for report in reports:
                 run, result = report.run, report.result
                 run_id, alias = run.id, run.executor or run.queue[1:]
@@ -337,8 +338,8 @@ class StoreLink:
                 elif held.token == run.token:
                     del claims[run_id]
                     reported.discard(run_id)
-                    if self.lives:
-                        self.lives.pop(run_id, None)
+                    if self.notes:
+                        self.notes.pop(run_id, None)
                 in_flight[alias] -= 1
                 if queues is not None:
                     self.in_queue[run.queue] -= 1

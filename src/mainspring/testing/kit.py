@@ -112,10 +112,10 @@ class _PatientRuns(Runs):
         )
         self.drain: Callable[[], object] = int
 
-    def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
+    def wait_for_records(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Execute everything that waits, then return the runs; raise TimeoutError for a run that has not ended."""
         self.drain()
-        return super().ended(run_ids, timeout=0)
+        return super().wait_for_records(run_ids, timeout=0)
 
 
 class Kit:

@@ -84,7 +84,7 @@ def _plugged_in(alias: str) -> type[BaseTrigger]:
         if plugin.name == alias:
             cls = plugin.load()
             if not (isinstance(cls, type) and issubclass(cls, BaseTrigger)):
-                raise TypeError(f"the entry point {plugin.value!r} of trigger {alias!r} is no trigger class")
+                raise TypeError(f"the entry point {plugin.value!r} of trigger {alias!r} is not a trigger class")
             return cls
     raise PluginNotFound("trigger", alias, tuple({*_BUILT_IN, *_classes, *plugins.names}))
 
@@ -92,7 +92,7 @@ def _plugged_in(alias: str) -> type[BaseTrigger]:
 def trigger_from_data(data: Mapping[str, Any]) -> BaseTrigger:
     """Make a trigger from the plain data that its `to_data` returned."""
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-        raise ValueError(f"this is no trigger's data, since it names no type: {data!r}")
+        raise ValueError(f"this is not a trigger's data, since it names no type: {data!r}")
     cls = trigger_class(data["type"])
     try:
         return cls.from_data(data)

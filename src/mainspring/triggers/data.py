@@ -15,7 +15,7 @@ def read_instant(data: Mapping[str, Any], name: str) -> int:
     """Return an instant."""
     value = data.get(name)
     if type(value) is not int or not MIN_INSTANT <= value <= MAX_INSTANT:
-        raise ValueError(f"{name} is no instant in microseconds since 1970: {value!r}")
+        raise ValueError(f"{name} is not an instant in microseconds since 1970: {value!r}")
     return value
 
 
@@ -28,7 +28,7 @@ def read_zone(data: Mapping[str, Any]) -> Zone:
     """Return the time zone."""
     name = data.get("timezone")
     if not isinstance(name, str):
-        raise ValueError(f"timezone is no name: {name!r}")
+        raise ValueError(f"timezone is not a name: {name!r}")
     return zone_of(astimezone(name))
 
 

@@ -115,7 +115,7 @@ class IntervalTrigger(BoundedTrigger):
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._interval, self._start = state["interval"], read_instant(state, "start_date")
         if type(self._interval) is not int or self._interval <= 0:
-            raise ValueError(f"interval is no number of microseconds: {self._interval!r}")
+            raise ValueError(f"interval is not a number of microseconds: {self._interval!r}")
         self._end, self.jitter = read_optional_instant(state, "end_date"), read_jitter(state)
 
     def __str__(self) -> str:

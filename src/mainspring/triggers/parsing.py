@@ -44,10 +44,10 @@ def _parse(text: str, name: str) -> datetime:
         try:
             moment = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))
         except ValueError as error:
-            raise ValueError(f"{name}: {text!r} is no date: {error}") from None
+            raise ValueError(f"{name}: {text!r} is not a date: {error}") from None
         return moment.replace(tzinfo=astimezone(offset)) if offset else moment
     raise ValueError(
-        f"{name}: {text!r} is no date or time; write '2026-03-29', '2026-03-29 02:30:00'"
+        f"{name}: {text!r} is not a date or time; write '2026-03-29', '2026-03-29 02:30:00'"
         " or, with an offset, '2026-03-29T02:30:00+02:00'"
     )
 

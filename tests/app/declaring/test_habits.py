@@ -181,7 +181,7 @@ class TestPatterns:
     @pytest.mark.parametrize("pattern", ["{user}", "a-{user.id}", "{user[id]}"])
     def test_a_limit_key_names_arguments_of_the_function(self, app: Mainspring, pattern: str) -> None:
         with pytest.raises(
-            ValueError, match=r"limit_key .* names 'user', which is no argument .* did you mean 'users'"
+            ValueError, match=r"limit_key .* names 'user', which is not an argument .* did you mean 'users'"
         ):
 
             @app.task(limit=1, limit_key=pattern)
@@ -190,7 +190,7 @@ class TestPatterns:
 
     def test_so_does_a_unique_key(self, app: Mainspring) -> None:
         with pytest.raises(
-            ValueError, match=r"unique .* names 'user', which is no argument of the task; it takes none"
+            ValueError, match=r"unique .* names 'user', which is not an argument of the task; it takes none"
         ):
 
             @app.task(unique="{user}")
@@ -199,7 +199,7 @@ class TestPatterns:
     def test_so_do_the_options_of_a_call(self, app: Mainspring) -> None:
         with pytest.raises(ValueError, match=r"names 'too', .*did you mean 'to'"):
             app.task(send).options(unique="{too}")
-        with pytest.raises(ValueError, match="is no pattern"):
+        with pytest.raises(ValueError, match="is not a pattern"):
             app.task(send).options(limit=1, limit_key="{to")
 
     def test_the_right_ones_are_kept(self, app: Mainspring) -> None:

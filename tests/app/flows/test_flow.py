@@ -391,7 +391,7 @@ def test_a_signal_lets_go_on_what_comes_after_it_and_gives_its_value(app: Mainsp
 @LOCAL
 def test_only_a_signal_can_be_given(app: Mainspring) -> None:
     handle = app.task(same).enqueue(1)
-    with pytest.raises(ValueError, match="is no signal"):
+    with pytest.raises(ValueError, match="is not a signal"):
         app.signal(handle)
     with pytest.raises(RunNotFound):
         app.signal("import 7~approved")

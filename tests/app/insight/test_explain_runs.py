@@ -419,7 +419,7 @@ def test_a_refused_run_says_which_run_failed_and_what_to_send_back(app: Mainspri
     add_after(app.store, first, id="b")
     refused = app.store.settle([fail(app.store, first, "torn")]).refused
     assert said(app, "b") == "[waiting] Will not run: run 'a', which it comes after, has not ended as it should."
-    app.runs.drop_refused(refused)
+    app.runs.cancel_refused(refused)
     assert re.fullmatch(
         r"\[cancelled\] Cancelled, .+: it came after a, which failed: ValueError: torn\.", said(app, "b")
     )

@@ -13,7 +13,7 @@ from mainspring import Mainspring
 from mainspring.core.instants import SECOND
 from mainspring.core.showing import searching
 from mainspring.core.showing.failures import in_common
-from mainspring.jobstores.values import NodeInfo, word_seconds
+from mainspring.jobstores.values import NodeInfo, sign_of_life_seconds
 from mainspring.node.heartbeat import describe
 from tests.app.kit import LIMIT, LOCAL, Gate, MakeApp
 from tests.waiting import until
@@ -151,7 +151,7 @@ def test_changes_name_what_has_changed(app: Mainspring) -> None:
 @pytest.mark.parametrize(("lease", "after"), [(15.0, 3.75), (60.0, 15.0), (3.0, 2.0)])
 def test_a_node_that_says_nothing_more_is_a_change(app: Mainspring, lease: float, after: float) -> None:
     now = app.store.beat()
-    said = NodeInfo(id="n", host="h", pid=1, started_at=now, every=word_seconds(lease), queues=("default",))
+    said = NodeInfo(id="n", host="h", pid=1, started_at=now, every=sign_of_life_seconds(lease), queues=("default",))
     app.store.beat(said, ttl=600)
     heard = app.store.nodes()[0].beat_at
     cursor = app.changes().cursor

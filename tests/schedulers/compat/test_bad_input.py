@@ -60,7 +60,7 @@ OURS_ONLY: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "'Europe/Berln'.*'Europe/Berlin'",
     ),
     "an id too long": (lambda s: s.add_job(add, args=[1], id="x" * 256), ValueError, "256.*255"),
-    "an empty name": (lambda s: s.add_job(add, args=[1], name=""), TypeError, "name .*not empty"),
+    "an empty name": (lambda s: s.add_job(add, args=[1], name=""), TypeError, "name .*non-empty"),
     "trigger and its arguments": (
         lambda s: s.add_job(add, s.get_job("sum").trigger, [1], hours=1),
         TypeError,

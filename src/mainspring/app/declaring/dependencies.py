@@ -95,7 +95,7 @@ def find_provider(func: Callable[..., Any], path: tuple[Callable[..., Any], ...]
                 "as a run: make that a resource, too"
             )
         if each.is_async and not (iscoroutinefunction_partial(func) or inspect.isasyncgenfunction(func)):
-            raise ConfigurationError(f"{found.name} is no coroutine function, and needs {each.name}, which is one")
+            raise ConfigurationError(f"{found.name} is not a coroutine function, and needs {each.name}, which is one")
     return found
 
 
@@ -114,7 +114,7 @@ def inject(func: Callable[..., Any], lifespan: Lifespan) -> Callable[..., Any]:
     for name, provider in providers.items():
         if provider.is_async and not is_async:
             raise ConfigurationError(
-                f"{get_callable_name(func)} is no coroutine function and cannot wait for {name!r}, which "
+                f"{get_callable_name(func)} is not a coroutine function and cannot wait for {name!r}, which "
                 f"{provider.name} provides: make the task `async def`, or the provider `def`"
             )
     made = _async_call(func, providers, lifespan) if is_async else _plain_call(func, providers, lifespan)

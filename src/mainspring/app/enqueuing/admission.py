@@ -1,4 +1,4 @@
-"""Options that decide whether and when a call starts, and how many others may run at the same time.
+"""Options that decide whether and when a call starts, and how many calls may run at the same time.
 
 `limit=`, `rate=` and `limit_key=` put the run behind a gate. `expires=` sets a time after which it does not start.
 `debounce=`, `throttle=` and `on_conflict=` say what happens if an earlier call has the same key.
@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_seconds
-from mainspring.core.run import Run
+from mainspring.core.run import UNTIL_START_PREFIX, Run
 from mainspring.core.waiting.gates import KEY_GATE, Limit, key_of, make_limit
 from mainspring.errors import near
 
 __all__ = [
     "ADMISSION_OPTIONS",
-    "GIVEN_UP_AT_START",
     "PLAIN_ADMISSION",
     "Admission",
     "admitted",
@@ -32,8 +31,6 @@ __all__ = [
     "replacement",
 ]
 
-GIVEN_UP_AT_START: Final = ">"
-"""The first character of a unique key that becomes free when its run starts."""
 ADMISSION_OPTIONS: Final = frozenset(
     {"limit", "rate", "burst", "limit_key", "expires", "debounce", "debounce_max", "throttle", "on_conflict"}
 )
@@ -100,7 +97,7 @@ def _check_pattern(option: str, pattern: str, func: Callable[..., Any]) -> None:
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(pattern) if field is not None]
     except ValueError as error:
-        raise ValueError(f"{option} {pattern!r} is no pattern: {error}; write a brace itself twice") from None
+        raise ValueError(f"{option} {pattern!r} is not a pattern: {error}; write a brace itself twice") from None
     try:
         known = list(inspect.signature(func).parameters)
     except (TypeError, ValueError):  # a callable without a signature
@@ -109,7 +106,7 @@ def _check_pattern(option: str, pattern: str, func: Callable[..., Any]) -> None:
         name = re.split(r"[.\[]", field, maxsplit=1)[0]
         if name not in known:
             hint = near(name, known) or "; it takes none"
-            raise ValueError(f"{option} {pattern!r} names {name!r}, which is no argument of the task{hint}")
+            raise ValueError(f"{option} {pattern!r} names {name!r}, which is not an argument of the task{hint}")
 
 
 def _us(name: str, given: Mapping[str, Any]) -> int:
@@ -133,7 +130,7 @@ def admitted(run: Run, admission: Admission, task: str, func: Callable[..., Any]
         window = run.created_at // admission.throttle_us
         changes |= {"id": f"{task}:{filled or ''}@{window}", "unique": None}
     elif admission.replaces:
-        changes["unique"] = f"{GIVEN_UP_AT_START}{task}:{filled or ''}"
+        changes["unique"] = f"{UNTIL_START_PREFIX}{task}:{filled or ''}"
         if admission.debounce_us:
             run_at = run.created_at + admission.debounce_us
             # The time of the first debounced call, and the latest start to which later calls can postpone the run.

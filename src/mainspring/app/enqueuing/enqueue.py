@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from msgspec.structs import replace
 
 from mainspring.app.declaring.task import Options, RunPattern, TaskCall, make_options
-from mainspring.app.enqueuing.admission import GIVEN_UP_AT_START, PLAIN_ADMISSION, admitted, replacement
+from mainspring.app.enqueuing.admission import PLAIN_ADMISSION, admitted, replacement
 from mainspring.app.handle import RunHandle
 from mainspring.app.loading.import_guard import warn_of_enqueuing
 from mainspring.app.runs import ALIAS, Runs
@@ -20,7 +20,7 @@ from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import WAITING, Call, Run
+from mainspring.core.run import UNTIL_START_PREFIX, WAITING, Call, Run
 from mainspring.core.transitions import cancel
 from mainspring.core.waiting.bridges import bridged
 from mainspring.core.waiting.followups import with_hooks
@@ -75,10 +75,10 @@ class Calls:
     def enqueue_one(self, call: TaskCall[Any]) -> RunHandle[Any]:
         """Store the run of a call."""
         if self.is_inline(call):
-            return self.execute([self.announced(call)])[0]
+            return self.execute([self.make_announced(call)])[0]
         pack = self._packing(call)
         if pack is None:
-            run = self.announced(call)
+            run = self.make_announced(call)
             (run_id,) = self.store([run])
         else:
             run = pack(new_run_id(), call.args, call.kwargs, self.app_store.now())
@@ -98,7 +98,7 @@ class Calls:
         policy = replace(run.policy, priority=run.priority)
         base = Options(queue=run.queue, policy=policy, name=run.name or None, group=run.group)
         call.options = make_options(base, options)
-        copy = replace(self.announced(call), copied_from=run.id)
+        copy = replace(self.make_announced(call), copied_from=run.id)
         (handle,) = (self.execute if self.is_inline(call) else self.send)([copy])
         return handle
 
@@ -109,7 +109,7 @@ class Calls:
         here = transactions is not None and transactions.is_open()  # a helper thread is outside the transaction
         with Sender(self.send, handles, here=here) as sender:
             for inline, some in itertools.groupby(map(check_call, calls), key=self.is_inline):
-                make = self._announced if inline else self._prepared
+                make = self._make_announced_runs if inline else self._make_packed_runs
                 while runs := make(itertools.islice(some, BATCH_RUNS)):
                     if inline:
                         sender.wait()
@@ -118,20 +118,20 @@ class Calls:
                         sender.send(self.app_store.lasting, runs)
         return handles
 
-    def _announced(self, calls: Iterator[TaskCall[Any]]) -> list[Run]:
-        return [self.announced(call) for call in calls]
+    def _make_announced_runs(self, calls: Iterator[TaskCall[Any]]) -> list[Run]:
+        return [self.make_announced(call) for call in calls]
 
-    def _prepared(self, calls: Iterator[TaskCall[Any]]) -> list[Any]:
+    def _make_packed_runs(self, calls: Iterator[TaskCall[Any]]) -> list[Any]:
         """Return the runs of calls, ready to be stored."""
         runs: list[Any] = []
         while some := list(itertools.islice(calls, CALLS_AT_ONCE)):
-            runs += map(self._ready, some, new_run_ids(len(some)))
+            runs += map(self._make_packed, some, new_run_ids(len(some)))
         return runs
 
-    def _ready(self, call: TaskCall[Any], run_id: str) -> Any:
+    def _make_packed(self, call: TaskCall[Any], run_id: str) -> Any:
         """Return the run of a call: packed at once under this id, or as an object if a listener has to see it first."""
         pack = self._packing(call)
-        return self.announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
+        return self.make_announced(call) if pack is None else pack(run_id, call.args, call.kwargs, self.app_store.now())
 
     def is_inline(self, call: TaskCall[Any]) -> bool:
         """Return True if a call is executed where it is enqueued."""
@@ -182,7 +182,7 @@ class Calls:
         new = whole
         if answers != list(map(_ID, whole)):
             for number, (run, answer) in enumerate(zip(whole, answers, strict=True)):
-                if answer not in (run.id, None) and run.unique is not None and run.unique[0] == GIVEN_UP_AT_START:
+                if answer not in (run.id, None) and run.unique is not None and run.unique[0] == UNTIL_START_PREFIX:
                     answers[number] = self._replace(store, run, answer)
             # Another id in the answer means that a run with this unique key already existed.
             new = [run for run, answer in zip(whole, answers, strict=True) if answer == run.id]
@@ -192,7 +192,7 @@ class Calls:
         if app_store.opened_by_import:
             warn_of_enqueuing()
         if answers.refused:
-            self.runs.drop_refused(answers.refused)
+            self.runs.cancel_refused(answers.refused)
         if app_store.link is not None:
             app_store.wake_worker(runs)
         if len(whole) == len(runs):
@@ -227,7 +227,7 @@ class Calls:
             add_note(error, f"{stored:,} of these {len(runs):,} calls are stored")
         raise error
 
-    def announced(self, call: TaskCall[Any]) -> Run:
+    def make_announced(self, call: TaskCall[Any]) -> Run:
         """Make the run of a call, and show it to the `pre_enqueue` listeners."""
         run = self.make(call)
         self._middleware.emit("pre_enqueue", run)

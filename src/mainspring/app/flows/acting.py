@@ -49,7 +49,7 @@ def retry_flow(runs: Runs, flow_id: str) -> int:
         # failure that did not happen.
         if run.refused in again if run.refused is not None else run.status in _FAILED:
             again.add(run.id)
-            outcomes.append(transitions.sent_back(run, runs.now()))
+            outcomes.append(transitions.send_back_one(run, runs.now()))
     sent = write_back(runs.store, outcomes)
     runs.announce_sent_back(sent)
     if sent.runs:

@@ -34,4 +34,4 @@ class Bridging:
         if before.status not in FINAL:  # a person has sent it back
             raise Retry(1.0, f"{before_id} goes on", counted=False)
         answers = store.settle([store.pack_outcome(landed(landing, before, self._app_store.now()))])
-        self._runs.drop_refused(answers.refused)
+        self._runs.cancel_refused(answers.refused)

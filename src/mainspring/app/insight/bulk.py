@@ -93,7 +93,7 @@ class Bulk:
         until, run = time.monotonic() + check_timeout(timeout), None
         if self.runs is not None and self.running:
             try:
-                [run] = self.runs.ended([self.id], timeout)
+                [run] = self.runs.wait_for_records([self.id], timeout)
             except TimeoutError:
                 return not self.running
             except RunNotFound:

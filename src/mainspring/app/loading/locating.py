@@ -72,7 +72,7 @@ def _find_app(path: str) -> Mainspring:
             raise  # the module exists, but imports one that does not
         if Path(path).suffix in (".db", ".sqlite", ".sqlite3"):
             raise ConfigurationError(
-                f"{path!r} is no module; a database is named by its URL: sqlite:///{path}"
+                f"{path!r} is not a module; a database is named by its URL: sqlite:///{path}"
             ) from None
         here = [file.stem for file in Path.cwd().glob("*.py")]
         raise ConfigurationError(

@@ -34,8 +34,9 @@ Ask = Callable[[Sequence[str]], Sequence[Any]]
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
-"""Look this often without a message; look sooner after a waiter has come, when a message is most likely to be lost."""
-UNTOLD_PAUSE_SECONDS: Final = 0.1
+"""Look this often without a message. After a waiter has come, begin with shorter pauses: then a message is most likely
+to be lost."""
+UNREPORTED_PAUSE_SECONDS: Final = 0.1
 """Look at least this often after finding an end without a message: none may come, for example behind a pooler."""
 LONGEST_GAP_SECONDS: Final = 0.1
 """Leave up to this much time between looks while the store reports only ends of runs that nobody here waits for."""
@@ -143,17 +144,17 @@ class EndHub:
         while self._has_waiters():
             began, pause = time.monotonic(), self._pause
             try:
-                told = store.wait(cursor, pause, ENDS)
+                heard = store.wait(cursor, pause, ENDS)
             except Exception as error:  # go on: the look reports an outage, and finds ended runs
-                log.debug("ends of runs are not told: %s", error)
-                told = cursor
-            if told == cursor:
+                log.debug("cannot listen for ends of runs: %s", error)
+                heard = cursor
+            if heard == cursor:
                 self._pause = min(self._longest_pause, pause * 4)
                 time.sleep(max(0.0, began + pause - time.monotonic()))  # in case the store did not wait
             elif self._gap:
                 time.sleep(self._gap)
-            self._look(store, told != cursor, first=not cursor)
-            cursor = told
+            self._look(store, heard != cursor, first=not cursor)
+            cursor = heard
         with suppress(Exception):
             store.wait(cursor, 0, ENDS)  # listen no longer
 
@@ -166,15 +167,18 @@ class EndHub:
             self._thread, self._dismissed = None, False
             return False
 
-    def _look(self, store: JobStore, told: bool, *, first: bool) -> None:
-        """Look for all waiters, and wake those whose runs have ended; a store's first message reports no end."""
+    def _look(self, store: JobStore, reported: bool, *, first: bool) -> None:
+        """Look for all waiters, and wake those whose runs have ended.
+
+        `reported` says that the store has sent a message; on the `first` look, that message reports no end.
+        """
         with self._looking:
             with self._lock:
                 self.looks += 1
                 seats = list(self._seats)
             began, found = time.monotonic(), False
             try:
-                found = ask_together(store, seats, told=told and not first and not self._gap)
+                found = ask_together(store, seats, reported=reported and not first and not self._gap)
             except StoreUnavailable as error:
                 if not all(seat.waiter.away for seat in seats):
                     log.warning("the store does not answer; the wait goes on: %s", error)
@@ -191,12 +195,12 @@ class EndHub:
             with self._lock:
                 self._seats -= {seat for seat in seats if seat.up}
             gap = min(LONGEST_GAP_SECONDS, max(FIRST_GAP_SECONDS, 2 * self._gap, now - began))
-            self._gap = gap if told and not found else 0.0
+            self._gap = gap if reported and not found else 0.0
             if found:
-                self._longest_pause = LONGEST_PAUSE_SECONDS if told else UNTOLD_PAUSE_SECONDS
+                self._longest_pause = LONGEST_PAUSE_SECONDS if reported else UNREPORTED_PAUSE_SECONDS
 
 
-def ask_together(store: JobStore, seats: Sequence[Seat], *, told: bool = False) -> bool:
+def ask_together(store: JobStore, seats: Sequence[Seat], *, reported: bool = False) -> bool:
     """Let all waiters look at once: each of their rounds is one question to the store. Return True if a run ended.
 
     If the store has reported an end and there is only one awaited run, that run has probably ended: read its record at
@@ -224,7 +228,7 @@ def ask_together(store: JobStore, seats: Sequence[Seat], *, told: bool = False) 
         asking[seat] = seat.waiter.questions(store)
         go_on(seat, None)
     # A record includes the status, so one read answers both questions.
-    at_once = told and sum(len(question.run_ids) for question in asked.values()) == 1
+    at_once = reported and sum(len(question.run_ids) for question in asked.values()) == 1
     answers: dict[str, Any] = {}
     while asked:
         questions, asked = asked, {}

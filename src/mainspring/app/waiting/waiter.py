@@ -33,7 +33,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Waiter(BaseWaiter):
-    """The runs that somebody waits for, and which of them have ended."""
+    """A caller that waits for certain runs: it keeps the records of those that have ended."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Waiter(BaseWaiter):
 def warn(store: JobStore, waiters: Iterable[BaseWaiter]) -> None:
     """Warn if no worker can execute the runs that somebody waits for: the caller might wait for ever.
 
-    Give a reason that keeps many runs waiting only once, and look only at the first of many waiters.
+    Log each reason once, however many runs it keeps waiting, and look only at the first waiters if there are many.
     """
     first: list[Waiter] = []
     for waiter in waiters:

@@ -83,7 +83,7 @@ class ChosenRuns(NamedTuple):
         if terms and len(terms) < len(words):
             other = next(word for word in words if word not in terms)
             raise CommandFailed(
-                f"give either ids or a filter: {other!r} is no condition such as status:failed", code=USAGE
+                f"give either ids or a filter: {other!r} is not a condition such as status:failed", code=USAGE
             )
         if terms:
             self._matching(verb, done, able, act)

@@ -56,7 +56,7 @@ class Length(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             found = read_seconds(value)
         if found is None:
-            self.fail(f"{value!r} is no length of time; write 90s, 5m, 1h30m or 2d", param, ctx)
+            self.fail(f"{value!r} is not a length of time; write 90s, 5m, 1h30m or 2d", param, ctx)
         return found
 
 

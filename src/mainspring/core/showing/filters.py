@@ -176,7 +176,8 @@ def _term(word: str, now: datetime, acts: Callable[[], Iterable[Act]]) -> Term:
     negated = word.startswith("-")
     key, colon, rest = word.removeprefix("-").partition(":")
     if not colon:
-        raise FilterError(f"{word!r} is no condition; write text:{word} to search for it, or KEY:VALUE as in {EXAMPLE}")
+        hint = f"write text:{word} to search for it, or KEY:VALUE as in {EXAMPLE}"
+        raise FilterError(f"{word!r} is not a condition; {hint}")
     if key not in KEYS and not key.startswith("arg."):
         raise FilterError(f"there is no filter {key!r}{near(key, KEYS) or EXAMPLE_HINT}")
     values = tuple(_VALUE.findall(rest))

@@ -46,7 +46,7 @@ class RunSource(Protocol):
     def find(self, *args: Any, **wanted: Any) -> RunPage:
         """Return the newest runs that match the conditions that a store can look up."""
 
-    def counted(self, *args: Any, **wanted: Any) -> RunCount:
+    def count_capped(self, *args: Any, **wanted: Any) -> RunCount:
         """Return how many runs match the conditions that a store can look up, up to a cap."""
 
     def made_behind(self, after: RunView | None, number: int) -> datetime | None:
@@ -122,7 +122,7 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
         statuses = wanted.statuses()
         if statuses == ():
             return RunCount(0, True)
-        return app.counted(status=statuses, cap=cap, **_names(wanted))
+        return app.count_capped(status=statuses, cap=cap, **_names(wanted))
     page = search(app, wanted, limit=cap, most=cap)
     return RunCount(len(page.runs), page.complete and not page.more)
 

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.core.run import FINAL, UNTIL_START_PREFIX, Beat, Condition, Outcome, Run, Status
 
 __all__ = ["LOG_LINES", "StoredRun", "claimed", "extended", "holds", "is_sent_back", "settled"]
 
 LOG_LINES: Final = 1000
-"""Keep the last lines of a run's log, this many."""
+"""Keep this many of the last lines of a run's log."""
 
 # Module names, since reading a member from its class takes three times as long in the hot loops.
 _BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING
@@ -44,7 +44,7 @@ class StoredRun(Protocol):
 
 
 def claimed(run: Run, node: str, token: str, now: int, until: int) -> Run:
-    """Return a run after a claim; a unique key that begins with `>` holds only until then."""
+    """Return a run after a claim, which ends a unique key that holds only until then."""
     key = run.unique
     return replace(
         run,
@@ -54,7 +54,7 @@ def claimed(run: Run, node: str, token: str, now: int, until: int) -> Run:
         token=token,
         lease_until=until,
         started_at=now,
-        unique=None if key is not None and key.startswith(">") else key,
+        unique=None if key is not None and key.startswith(UNTIL_START_PREFIX) else key,
     )
 
 

@@ -61,8 +61,8 @@ def _bridge(edge: After, run: Run) -> tuple[Run, Run]:
         run_at=now,
         after=(After(edge.id, ON["end"]),),
     )
-    said = Call(LANDING_TASK, (edge.id,), name="landing")
-    landing = Run(id=landing_id, call=said, queue=SIGNAL_QUEUE, policy=_LANDING_POLICY, created_at=now, run_at=now)
+    call = Call(LANDING_TASK, (edge.id,), name="landing")
+    landing = Run(id=landing_id, call=call, queue=SIGNAL_QUEUE, policy=_LANDING_POLICY, created_at=now, run_at=now)
     return bridge, landing
 
 

@@ -100,7 +100,7 @@ def finished_run(run: Run) -> FinishedRun:
 
 
 def hook_of(run: Run) -> Run | None:
-    """Return the hook for a run that is added or sent back, or None. Each time gets a new hook, with a number."""
+    """Return the hook for a run that is added or sent back, or None. Each time it is sent back, it gets a new hook."""
     hook = run.policy.hook
     if hook is None:
         return None

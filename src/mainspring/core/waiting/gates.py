@@ -31,6 +31,7 @@ PARKED: Final = -1
 TOLERANCE_US: Final = SECOND // 10
 """A claim may come this much late and still use the start that was due."""
 MOST_AT_ONCE: Final = 1_000_000
+"""The highest limit, which also stands for no limit."""
 KEY_CHARS: Final = 200
 """The longest key of a limit, in characters."""
 _RATE: Final = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(s|sec|second|m|min|minute|h|hour|d|day)s?")

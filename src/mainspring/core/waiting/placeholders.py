@@ -131,7 +131,7 @@ def with_inputs(run: Run) -> Run:
     if not (found or run.after):
         return run
     if any(not each.id for each in found):
-        raise ValueError(f"`previous` belongs into a later call of a chain; {run.name!r} comes after no other call")
+        raise ValueError(f"`previous` belongs in a later call of a chain; {run.name!r} comes after no other call")
     after = merge_after((*run.after, *(After(each.id, _ENDS[each.kind]) for each in found)))
     call = replace(run.call, inputs=len(found)) if found else run.call
     return replace(run, call=call, after=after, status=Status.BLOCKED)

@@ -10,7 +10,7 @@ from mainspring.errors import RunCancelled, RunFailed, UnverifiedOutcome
 __all__ = ["outcome_of", "result_of"]
 
 TRACEBACK_CHARS_PASSED: Final = 2000
-"""Characters of its traceback, the last ones, that an error keeps when it is passed on as a value."""
+"""Keep this many of the last characters of the traceback when an error is passed on as a value."""
 
 
 def result_of(run: Run) -> Any:

@@ -139,7 +139,7 @@ def metrics(asked: ApiRequest) -> dict[str, Any]:
     named: dict[str, Any] = {kind: asked.text(kind) or None for kind in ("by", "queue", "task", "job")}
     seconds = read_seconds(asked.text("step")) if asked.text("step") else None
     if asked.text("step") and (seconds is None or not 1 <= seconds <= 366 * 86_400):
-        raise BadParameter(f"step={asked.text('step')[:20]!r} is no length of time; write 1m, 1h or 1d")
+        raise BadParameter(f"step={asked.text('step')[:20]!r} is not a length of time; write 1m, 1h or 1d")
     try:
         found = asked.app.metrics(
             asked.since(DAY), step=None if seconds is None else timedelta(seconds=seconds), **named

@@ -40,7 +40,7 @@ class ApiRequest:
         """Return a number from the query."""
         found = self.text(name, str(default))
         if not re.fullmatch(r"\d{1,9}", found) or not least <= int(found) <= most:
-            raise BadParameter(f"{name}={found[:20]!r} is no number from {least:,} to {most:,}")
+            raise BadParameter(f"{name}={found[:20]!r} is not a number from {least:,} to {most:,}")
         return int(found)
 
     def since(self, default: timedelta) -> timedelta:
@@ -50,7 +50,7 @@ class ApiRequest:
             return default
         seconds = read_seconds(found)
         if seconds is None or not 0 < seconds <= 366 * 86_400:
-            raise BadParameter(f"since={found[:20]!r} is no length of time up to a year; write 15m, 1h or 7d")
+            raise BadParameter(f"since={found[:20]!r} is not a length of time up to a year; write 15m, 1h or 7d")
         return timedelta(seconds=seconds)
 
     @property
@@ -82,7 +82,7 @@ class ApiRequest:
         found = self.field("in", (int, float, str))
         seconds = read_seconds(found) if isinstance(found, str) else found
         if found is not None and (seconds is None or not 0 <= seconds <= 1e10):
-            raise BadParameter(f"in={found!r} is no length of time; give seconds, or 5m, 2h, 1d")
+            raise BadParameter(f"in={found!r} is not a length of time; give seconds, or 5m, 2h, 1d")
         return None if seconds is None else timedelta(seconds=seconds)
 
 

@@ -129,7 +129,7 @@ class Api:
             return _problem(error)
         return _json(openapi())
 
-    # -- what is no JSON object --------------------------------------------------------------------------------
+    # -- what is not a JSON object --------------------------------------------------------------------------------
 
     async def _badge(self, request: Request) -> Response:
         try:
@@ -197,7 +197,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         found = json.loads(content or b"{}")
     except (ValueError, RecursionError):
-        raise BadParameter("the body is no JSON") from None
+        raise BadParameter("the body is not JSON") from None
     if not isinstance(found, dict):
         raise BadParameter("the body must be a JSON object")
     return found

@@ -139,7 +139,7 @@ def enqueue_payload(key: str | None, payload: str) -> str:
 def _call(task: Any, key: str | None) -> tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]:
     """Return the function, arguments, keyword arguments and options of a task that django-q describes as a dict."""
     if not isinstance(task, dict):
-        raise UnreadableError("its payload is no task")
+        raise UnreadableError("its payload is not a task")
     args, kwargs = plain(task.get("args") or (), "argument"), plain(task.get("kwargs") or {}, "argument")
     options = {name: task[name] for name in OPTIONS if task.get(name) is not None}
     if "hook" in options:

@@ -76,7 +76,7 @@ def unpickled(data: bytes) -> Any:
     except UnreadableError:
         raise
     except Exception as error:  # bytes from an unknown source can raise anything
-        raise UnreadableError(f"it is no pickle that can be read: {type(error).__name__}: {error}") from error
+        raise UnreadableError(f"it is not a pickle that can be read: {type(error).__name__}: {error}") from error
 
 
 def function_name(value: Any) -> str:

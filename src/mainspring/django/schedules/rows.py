@@ -123,7 +123,7 @@ class ScheduleVerbs:
                 wrong[field] = str(error)
         word = self.intended_date_kwarg
         if word and (not word.isidentifier() or iskeyword(word)):
-            wrong["intended_date_kwarg"] = f"{word!r} is no name of an argument"
+            wrong["intended_date_kwarg"] = f"{word!r} is not the name of an argument"
         if self.schedule_type == CRON and not self.cron:
             wrong["cron"] = "a schedule of the type Cron needs a cron expression"
         if not wrong:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import Error, connections, transaction
 
-from mainspring.app.enqueuing.admission import GIVEN_UP_AT_START
+from mainspring.core.run import UNTIL_START_PREFIX
 from mainspring.django.store.outbox import DjangoOutbox
 from mainspring.errors import StoreUnavailable, near
 
@@ -61,7 +61,7 @@ class HandingOver:
         if outbox is None or alias != outbox.alias:
             transaction.on_commit(work, using=alias)
             return True
-        if any(row.unique is not None and row.unique[0] == GIVEN_UP_AT_START for row in rows):
+        if any(row.unique is not None and row.unique[0] == UNTIL_START_PREFIX for row in rows):
             raise ValueError(
                 "debounce= and on_conflict='replace' cannot be given inside a transaction with an outbox: only the "
                 "store knows the run to be replaced"

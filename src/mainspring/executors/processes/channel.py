@@ -89,12 +89,12 @@ class ChildNotesSink:
     """A sink that sends the progress, data and log lines of a run in a child process to the parent."""
 
     def __init__(self, channel: ChildChannel, call: Message, run: Run) -> None:
-        self._channel, self._call, self._live = channel, call, RunNotes(run)
+        self._channel, self._call, self._notes = channel, call, RunNotes(run)
         self._lock = threading.Lock()
 
-    def live(self, run: Run) -> RunNotes:
+    def notes_of(self, run: Run) -> RunNotes:
         """Return the notes of the run."""
-        return self._live
+        return self._notes
 
     def inputs(self, run: Run) -> list[Any]:
         """Refuse: a child process has no connection to the store."""
@@ -102,10 +102,10 @@ class ChildNotesSink:
             'a task with isolation="process" cannot read the results of the runs before it; pass handle.output to it'
         )
 
-    def said(self, live: RunNotes) -> None:
+    def notes_changed(self, notes: RunNotes) -> None:
         """Send the changes."""
         if os.getpid() != self._channel.home:
             return
         with self._lock:
-            lines, live.unsent = live.unsent, []
-            self._channel.send(WORDS, dump_words(live, lines), self._call)
+            lines, notes.unsent = notes.unsent, []
+            self._channel.send(WORDS, dump_words(notes, lines), self._call)

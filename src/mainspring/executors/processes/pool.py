@@ -219,11 +219,11 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
                 continue  # it comes from a thread that an earlier run left behind
             if message.kind == ANSWER:
                 return message.body
-            teller: Any = report
+            sink: Any = report
             try:
-                live = teller.live(run)
-                take_words(message.body, live)
-                teller.said(live)
+                notes = sink.notes_of(run)
+                take_words(message.body, notes)
+                sink.notes_changed(notes)
             except Exception:
                 self._logger.exception("the progress, data or log lines of run %s are lost", run.id)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.gates import STARTS, GateState, judge, limit_of, room
-from mainspring.jobstores.memory.indexes import OUTDATED_ITEMS, Record
+from mainspring.jobstores.memory.indexes import MOST_OUTDATED_ITEMS, Record
 
 __all__ = ["GateTable"]
 
@@ -35,7 +35,8 @@ class GateTable:
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
         self._gates: dict[str, Gate] = {}
-        self.freed: dict[str, int] = {}  # by gate: how many of its runs have stopped; as many parked ones may come back
+        self.freed: dict[str, int] = {}
+        """How many runs of each gate have stopped: as many parked runs of each lane may come back."""
 
     def members(self, name: str) -> list[Run]:
         """Return the unfinished runs of a gate, in no order."""
@@ -117,7 +118,7 @@ class GateTable:
     def _tidy(self, gate: Gate, lane: str) -> None:
         """Drop outdated items of a lane, and the lane if nothing is left."""
         heap = gate.parked[lane]
-        if len(heap) > len(gate.members) + OUTDATED_ITEMS:
+        if len(heap) > len(gate.members) + MOST_OUTDATED_ITEMS:
             heap[:] = [item for item in heap if self._current(item) is not None]
             heapify(heap)
         while heap and self._current(heap[0]) is None:

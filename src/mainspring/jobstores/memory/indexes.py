@@ -21,14 +21,16 @@ from mainspring.core.run import Run
 
 __all__ = ["Entry", "History", "LaneIndex", "QueueLimit", "Record", "Timetable", "next_run_at", "take_runs"]
 
-OUTDATED_ITEMS = 64
+MOST_OUTDATED_ITEMS = 64
 """Sweep a heap only if it has more outdated items than this."""
-PASSED_BY = 2000
+MOST_RUNS_PASSED_BY = 2000
 """Pass at most this many runs whose gate is closed in one claim; the next claim goes on after them."""
 PUT_OFF_US = 3600 * SECOND
 """Look again after this time at a run that is kept because of a successor."""
 IDS_REMEMBERED_US = 3600 * SECOND
+"""Remember the id of a deleted run for this long, so that no run gets it again."""
 IDS_REMEMBERED = 100_000
+"""Remember at most this many ids of deleted runs."""
 
 
 class Entry(msgspec.Struct, eq=False):
@@ -71,7 +73,7 @@ class Timetable:
         entry.version = version
         entry.filed = at is not None
         heap = self._heap
-        if self._outdated > OUTDATED_ITEMS and self._outdated * 2 > len(heap):
+        if self._outdated > MOST_OUTDATED_ITEMS and self._outdated * 2 > len(heap):
             self._heap = heap = [item for item in heap if self._current(item)]
             heapify(heap)
             self._outdated = 0
@@ -209,7 +211,7 @@ class LaneIndex:
         """Remove a run that was not popped."""
         record.number = 0
         self._outdated += 1
-        if self._outdated > OUTDATED_ITEMS and self._outdated * 2 > len(self._ready) + len(self._delayed):
+        if self._outdated > MOST_OUTDATED_ITEMS and self._outdated * 2 > len(self._ready) + len(self._delayed):
             self._ready = [item for item in self._ready if self._current(item)]
             self._delayed = [item for item in self._delayed if self._current(item)]
             heapify(self._ready)
@@ -271,7 +273,7 @@ class LaneIndex:
 def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
     """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges the runs that have a gate.
 
-    `admit` has already filed elsewhere a run that it does not admit.
+    When `admit` returns False, it has already filed the run elsewhere.
     """
     for lane in lanes:
         lane.ripen(now)
@@ -293,7 +295,7 @@ def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[
                 queue_limit.running += 1
         else:
             passed_by += 1
-            if passed_by == PASSED_BY:
+            if passed_by == MOST_RUNS_PASSED_BY:
                 break
         head = lane.head()
         if head is None:
@@ -317,16 +319,16 @@ class History:
     Runs whose policy has a retention are kept apart from the others, which are limited in number.
     """
 
-    __slots__ = ("_asked", "_expiring", "_finished", "_gone", "_gone_ids", "_records", "kept")
+    __slots__ = ("_current_items", "_expiring", "_finished", "_gone", "_gone_ids", "_records", "kept")
 
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
         self._finished: deque[tuple[int, int, str]] = deque()  # when it finished, number, run id
         self._expiring: list[tuple[int, int, str]] = []  # a heap: until when it is kept, number, run id
-        self._asked = 0  # items of the heap that are valid
+        self._current_items = 0  # how many items of the heap are not outdated
         self._gone: deque[tuple[int, str]] = deque()
         self._gone_ids: dict[str, int] = {}
-        self.kept = 0
+        self.kept = 0  # how many runs are limited in number
 
     def add(self, record: Record, number: int, now: int) -> None:
         """File a finished run."""
@@ -346,7 +348,7 @@ class History:
     def _keep_until(self, record: Record, number: int, until: int) -> None:
         record.number = -number
         heappush(self._expiring, (until, -number, record.run.id))
-        self._asked += 1
+        self._current_items += 1
 
     def discard(self, record: Record) -> None:
         """Remove a run; ignore one that was never filed."""
@@ -354,13 +356,13 @@ class History:
         if not number:
             return
         if number < 0:
-            self._asked -= 1
-            if len(self._expiring) > 2 * self._asked + OUTDATED_ITEMS:
+            self._current_items -= 1
+            if len(self._expiring) > 2 * self._current_items + MOST_OUTDATED_ITEMS:
                 self._expiring = [item for item in self._expiring if self._current(item) is not None]
                 heapify(self._expiring)
             return
         self.kept -= 1
-        if len(self._finished) > 2 * self.kept + OUTDATED_ITEMS:
+        if len(self._finished) > 2 * self.kept + MOST_OUTDATED_ITEMS:
             self._finished = deque(item for item in self._finished if self._current(item) is not None)
 
     def pop_oldest(self) -> Record:

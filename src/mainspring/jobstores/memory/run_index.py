@@ -94,15 +94,15 @@ class RunIndex:
 
     def prune(self, limit: int, now: int) -> int:
         """Delete finished runs that are past their retention, and forget lanes with nothing in them."""
-        outdated = 0
+        deleted = 0
         for record in self._history.outdated(now, self._keep_for):
-            outdated += self._delete_unless_pinned(record, now)
-            if outdated >= limit:
+            deleted += self._delete_unless_pinned(record, now)
+            if deleted >= limit:
                 break
         for name in [name for name, lane in self._lanes.items() if lane.idle]:
             del self._lanes[name]
         self._gates.forget(now)
-        return outdated
+        return deleted
 
     def queues(self, now: int) -> list[QueueInfo]:
         """Describe the queues that hold unfinished runs or have a limit."""

@@ -20,8 +20,8 @@ class ActRow(msgspec.Struct, gc=False):
 
 def act_row(codec: Codec, act: Act) -> ActRow:
     """Pack an act."""
-    said = [act.at, act.verb, act.kind, act.target, act.by, act.why, act.details]
-    return ActRow(act.id, act.about, codec.dumps(said, _context(act.id)))
+    fields = [act.at, act.verb, act.kind, act.target, act.by, act.why, act.details]
+    return ActRow(act.id, act.about, codec.dumps(fields, _context(act.id)))
 
 
 def act_of_row(codec: Codec, row: ActRow) -> Act:

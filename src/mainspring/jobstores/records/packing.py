@@ -15,6 +15,7 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import executor_of
 from mainspring.core.policy import Policy
 from mainspring.core.run import LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
+from mainspring.core.stored.settling import LOG_LINES
 from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
@@ -30,14 +31,12 @@ __all__ = ["RecordPacker", "origin"]
 
 KEEP_SECONDS: Final = 7 * 86400.0
 """Keep a finished run for this many seconds unless its policy says otherwise."""
-LOG_LINES: Final = 1000
-"""Keep the last lines of a run's log, up to this many."""
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
 """Cache frames of direct calls up to this many bytes: short calls are often repeated."""
-SHOWN_CHARS: Final = 255
+SEARCHABLE_CHARS: Final = 255
 """Write this many characters of the names that people search for."""
-_KEPT: Final = int(KEEP_SECONDS * SECOND)
+_KEEP_US: Final = int(KEEP_SECONDS * SECOND)
 _PLAIN_TEXT_CHARS: Final = 1000
 """Keep a text result up to this many characters as plain text."""
 _SCALARS: Final = frozenset([bool, int, float])
@@ -196,14 +195,14 @@ class RecordPacker:
         reported = run.progress is not None or run.data is not None or run.log
         live = self._live(run.id, run.progress, run.data, run.log) if reported else None
         owner = run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None
-        keep = _KEPT if policy.retention is None else int(policy.retention * SECOND) | 1
+        keep = _KEEP_US if policy.retention is None else int(policy.retention * SECOND) | 1
         # Pass the fields by position, here and in `run`: thirty keyword arguments would take longer than signing.
         return RunRow(
             run.id, frame, self._state(run, lane, frame if run.moved else None), run.queue, run.status._value_,
             run.run_at, run.created_at, keep, lane, run.priority, run.attempt, run.token, run.node, run.lease_until,
             None, run.finished_at, live, owner, run.job_id, run.group, run.unique, run.cancelling, run.after, run.waits,
-            run.followed, run.refused, run.gate, run.gate_spec, _shown(task) if isinstance(task, str) else None,
-            _shown(run.call.name),
+            run.followed, run.refused, run.gate, run.gate_spec, _searchable(task) if isinstance(task, str) else None,
+            _searchable(run.call.name),
         )  # fmt: skip
 
     def _state(self, run: Run, lane: str, call: bytes | None) -> bytes:
@@ -277,7 +276,7 @@ class RecordPacker:
         except Exception as error:
             if row.status not in _SEALED:
                 raise
-            why = _told(_as_frame_error(error))
+            why = _as_reason(_as_frame_error(error))
             return _RunEnd(None, (), why, why)
 
     def shown(self, row: RunRow) -> Run:
@@ -289,8 +288,8 @@ class RecordPacker:
                 id=row.id, call=Call("", name="?", frame=row.call), queue=row.queue, job_id=row.job_id,
                 group=row.group, status=Status(row.status), priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
-                token=row.token, reason=_readable_state(row).reason or _told(error),
-                unverified=_told(error) if row.status in _SEALED else None,
+                token=row.token, reason=_readable_state(row).reason or _as_reason(error),
+                unverified=_as_reason(error) if row.status in _SEALED else None,
             )  # fmt: skip
 
     def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
@@ -359,7 +358,7 @@ class RecordPacker:
         return progress, data, tuple(lines)
 
 
-def _told(error: FrameError) -> str:
+def _as_reason(error: FrameError) -> str:
     return f"{error.reason}: {error}"
 
 
@@ -389,11 +388,11 @@ def _queue(data: dict[str, Any]) -> str | None:
 
 
 @lru_cache(_FRAMES_CACHED)
-def _shown(text: str) -> str:
+def _searchable(text: str) -> str:
     """Return a name in a form that every database can keep."""
-    if len(text) <= SHOWN_CHARS and text.isascii() and "\0" not in text:
+    if len(text) <= SEARCHABLE_CHARS and text.isascii() and "\0" not in text:
         return text
-    return text[:SHOWN_CHARS].replace("\0", "").encode("utf-8", "replace").decode()
+    return text[:SEARCHABLE_CHARS].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _is_unchangeable(call: Call) -> bool:

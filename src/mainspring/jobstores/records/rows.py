@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.run import FINAL, After, Condition, Status
+from mainspring.core.stored.edges import MOST_EDGES
 
 __all__ = [
     "ALTERED",
@@ -14,7 +15,6 @@ __all__ = [
     "FINAL_VALUES",
     "LATEST_INSTANT",
     "MOST_ATTEMPTS",
-    "MOST_EDGES",
     "STATUS_VALUES",
     "BeatRow",
     "FireRow",
@@ -35,10 +35,6 @@ LATEST_INSTANT: Final = 253_402_300_799_999_999
 """The last instant of the year 9999."""
 MOST_ATTEMPTS: Final = 2_000_000_000
 """Treat a higher number of attempts as altered: no run reaches it, and it might not fit into a column."""
-
-MOST_EDGES: Final = 1000
-"""A run has at most this many predecessors and at most this many successors."""
-
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
 _BLOCKED: Final = Status.BLOCKED.value
@@ -138,25 +134,25 @@ class BeatRow(msgspec.Struct, gc=False):
 def run_damage(row: RunRow) -> str | None:
     """Return a reason naming the field of a run with a value that no store writes; None if the run is whole."""
     if row.status not in STATUS_VALUES:
-        return _said("status", row.status)
+        return _altered_value("status", row.status)
     stuck = row.status == _BLOCKED and not row.waits and (row.gate is None or row.refused is not None)
     if stuck or not 0 <= row.waits <= MOST_EDGES:
-        return _said("waits", row.waits)
+        return _altered_value("waits", row.waits)
     if not 0 <= row.followed <= MOST_EDGES:
-        return _said("followed", row.followed)
+        return _altered_value("followed", row.followed)
     for at in (row.created_at, row.run_at, row.finished_at, row.claimed_at):
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
-            return _said("times", at)
-    return None if 0 <= row.attempt <= MOST_ATTEMPTS else _said("attempt", row.attempt)
+            return _altered_value("times", at)
+    return None if 0 <= row.attempt <= MOST_ATTEMPTS else _altered_value("attempt", row.attempt)
 
 
 def job_damage(row: JobRow) -> str | None:
     """Return a reason naming the field of a job with a value that no store writes; None if the job is whole."""
     for name, at in (("at", row.at), ("nominal", row.nominal)):
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
-            return _said(name, at)
+            return _altered_value(name, at)
     return None
 
 
-def _said(name: str, value: Any) -> str:
+def _altered_value(name: str, value: Any) -> str:
     return f"its {name} {ALTERED}: {value!r:.200}"

@@ -58,14 +58,14 @@ log = logging.getLogger("mainspring.jobstores")
 class RecordStore(RowStore):
     """A store that keeps bytes. A back end implements the remaining methods of `RowStore`."""
 
-    _told_unsigned: ClassVar[bool] = False
+    _logged_unsigned: ClassVar[bool] = False
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = RecordPacker(codec or Codec())
         self.shown = self._packer.shown
         """Restores a row for display; if its bytes are damaged, the reason of the run says so."""
         self._missing: set[str] = set()
-        self._passed = 0
+        self._lapsed_skipped = 0
         """The number of leading lapsed runs that only other nodes can read."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class RecordStore(RowStore):
             return self._packer.job(row)
         except FrameError as error:
             if self._is_for_others(error):
-                self._tell_missing(f"job {row.id!r}", error)
+                self._log_missing(f"job {row.id!r}", error)
             else:
                 log.error("job %r cannot be restored and is set aside: %s", row.id, error)
                 reason = _reason(error)
@@ -167,8 +167,8 @@ class RecordStore(RowStore):
     def start(self, scheduler: Any, alias: str) -> None:
         """Open the store, and put back records that were set aside and can be restored now."""
         super().start(scheduler, alias)
-        if not self._packer.codec.signed and not RecordStore._told_unsigned:
-            RecordStore._told_unsigned = True
+        if not self._packer.codec.signed and not RecordStore._logged_unsigned:
+            RecordStore._logged_unsigned = True
             log.info("no key is set, so nothing is signed: whoever can write to the store decides which functions run")
         with suppress(OutcomeUnknown):  # too few replicas: the janitor repeats the sweep, which is safe
             self._set_altered_aside((), ())
@@ -236,7 +236,7 @@ class RecordStore(RowStore):
         keyless = not self._packer.codec.signed
         return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
 
-    def _tell_missing(self, what: str, error: FrameError) -> None:
+    def _log_missing(self, what: str, error: FrameError) -> None:
         """Log once per missing key or function that this node leaves such records to other nodes."""
         if str(error) not in self._missing:
             if len(self._missing) >= _MOST_REASONS:
@@ -297,14 +297,14 @@ class RecordStore(RowStore):
         if query.lapsed:
             return self._lapsed(limit)
         rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
-        if altered:  # they have become broken
+        if altered:  # read again: their status is broken now
             rows = self._find_run_rows(query, after, limit)
         return [self._packer.shown(row) for row in rows]
 
     def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
         """Return up to `limit` of the newest runs of each job."""
         found = self._recent_run_rows(job_ids, limit)
-        if any(self._whole_runs(rows)[1] for rows in found):  # they have become broken
+        if any(self._whole_runs(rows)[1] for rows in found):  # read again: the altered ones are broken now
             found = self._recent_run_rows(job_ids, limit)
         return [[self._packer.shown(row) for row in rows] for rows in found]
 
@@ -320,13 +320,13 @@ class RecordStore(RowStore):
         found: list[Run] = []
         for _ in range(_MOST_LOST_PAGES):
             wanted = limit - len(found)
-            rows = self._lapsed_rows(wanted, self._passed + len(found))
+            rows = self._lapsed_rows(wanted, self._lapsed_skipped + len(found))
             if rows:
                 runs, left = self._runs(self._whole_runs(rows)[0], self.beat(), Condition.EXPIRED)
                 found += runs
-                self._passed += left
+                self._lapsed_skipped += left
             if len(rows) < wanted:
-                self._passed = 0
+                self._lapsed_skipped = 0
                 break
             if len(found) == limit:
                 break
@@ -353,7 +353,7 @@ class RecordStore(RowStore):
                 runs.append(self._packer.run(row))
             except FrameError as error:
                 if self._is_for_others(error):
-                    self._tell_missing(f"run {row.id!r}", error)
+                    self._log_missing(f"run {row.id!r}", error)
                     if condition is Condition.HELD:
                         refused.append(self._packer.given_back_row(row, now))
                     else:  # only a node that can read the run knows whether to retry it

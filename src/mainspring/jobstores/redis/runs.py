@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want
 from mainspring.core.run import Run
+from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import Answers, Hold
 from mainspring.jobstores.records.rows import (
     ALTERED,
     LATEST_INSTANT,
-    MOST_EDGES,
     BeatRow,
     RunRow,
     SettleRow,

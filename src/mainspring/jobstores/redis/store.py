@@ -286,7 +286,7 @@ def _check(
     shards = options["shards"]
     for key, value in (("jobs_key", jobs_key), ("run_times_key", run_times_key)):
         if value is not None and not (isinstance(value, str) and value):
-            raise ConfigurationError(f"{key} must be a text that is not empty, not {value!r}; leave it out to have one")
+            raise ConfigurationError(f"{key} must be a non-empty string, not {value!r}; leave it out to have one")
     if not options["name"]:
         raise ConfigurationError("name is empty; it is what all keys of the store begin with")
     check_count("shards", shards, most=MOST_SHARDS)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.core.stored.edges import due_at
+from mainspring.core.stored.edges import MOST_EDGES, due_at
 from mainspring.jobstores.base import CHANGES
-from mainspring.jobstores.records.rows import MOST_EDGES, RunRow
+from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.run_records.edges import EdgeChanges, merged
 from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made, new_version
 from mainspring.jobstores.values import Answers

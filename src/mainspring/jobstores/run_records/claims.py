@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want as ClaimWant
+from mainspring.core.run import UNTIL_START_PREFIX
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge, limit_of
 from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
@@ -190,7 +191,7 @@ def _claimed(row: RunRow, terms: ClaimTerms) -> RunRow:
         token=terms.token,
         lease_until=terms.until,
         claimed_at=terms.now,
-        unique=None if row.unique is not None and row.unique.startswith(">") else row.unique,
+        unique=None if row.unique is not None and row.unique.startswith(UNTIL_START_PREFIX) else row.unique,
     )
 
 

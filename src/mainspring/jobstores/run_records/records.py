@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Status
+from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.jobstores.health import Health
-from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_EDGES, RunRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.values import RunStanding
 
 __all__ = [

@@ -270,7 +270,7 @@ class SplitJobStore(JobsInRecords):
                 missed = [self._packer.run(row) for row in fired.missed]
             except FrameError as error:
                 if self._is_for_others(error):
-                    self._tell_missing(f"a fire of job {kept.id!r}", error)
+                    self._log_missing(f"a fire of job {kept.id!r}", error)
                     self._hide([kept], now, now + _UNREADABLE_PAUSE_US)
                     continue
                 log.error("a fire of job %r cannot be restored and is set aside: %s", kept.id, error)

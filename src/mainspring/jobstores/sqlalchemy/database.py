@@ -116,7 +116,7 @@ class Database(ABC):
         self.shift = 0
         self._trusted = TrustedTime()
         self.other_schema: meta.SchemaMismatch | None = None
-        """Set once the tables are found to have another schema: this release then claims and fires nothing."""
+        """Set when the tables turn out to have another schema: this release then claims and fires nothing."""
         self._tablename, self._metadata, self._schema = tablename, metadata, schema
         self.names: dict[str, str] = {}
         """The quoted name of each table."""

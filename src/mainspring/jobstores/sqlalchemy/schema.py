@@ -11,11 +11,11 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
+from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.jobstores.records.rows import (
     EARLIEST_INSTANT,
     LATEST_INSTANT,
     MOST_ATTEMPTS,
-    MOST_EDGES,
     STATUS_VALUES,
 )
 

@@ -421,7 +421,7 @@ def _own_driver(url: str | URL) -> URL:
     except ArgumentError:
         # The text may hold a password: do not quote it.
         raise ConfigurationError(
-            "this is no database URL; it looks like sqlite:///jobs.db or postgresql://user:password@host/name"
+            "this is not a database URL; it looks like sqlite:///jobs.db or postgresql://user:password@host/name"
         ) from None
     if made.get_backend_name() == "sqlite" and made.host:
         raise ConfigurationError(

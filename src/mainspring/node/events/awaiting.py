@@ -28,7 +28,9 @@ STEP_SECONDS: Final = 0.2
 MOST_UNFINISHED_CALLS: Final = 1000
 """Make the publishing thread wait a moment before the next event while this many listeners are unfinished."""
 HELD_UP_SECONDS: Final = 1.0
+"""Make the publishing thread wait for at most this long."""
 JOIN_SECONDS: Final = 5.0
+"""Wait for unfinished listeners for at most this long."""
 
 CALLER_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("mainspring_caller_loop", default=None)
 """The loop on which a caller awaits the work of this thread."""
@@ -171,7 +173,7 @@ class CallNext:
 
         if self.requests is None:
             raise RuntimeError(
-                "call_next() was called in another thread than the run's, by a function that is no coroutine function"
+                "a function that is not a coroutine function called call_next() outside the thread of its run"
             )
         loop = asyncio.get_running_loop()
         request = _Request(self._call, loop, loop.create_future(), asyncio.current_task())

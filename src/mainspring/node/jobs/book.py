@@ -36,12 +36,12 @@ __all__ = ["JobBook", "PastFires"]
 RUN_NOW_TRIES: Final = 1000
 """Give up `run_now` after other processes have changed the job this many times meanwhile."""
 MOST_BACKFILLED: Final = 1000
-"""Run at most this many fires in one backfill: one write stores all their runs, each after the one before."""
+"""Run at most this many fires in one backfill: one write stores all their runs, which run one after another."""
 JOB_OPTIONS: Final = POLICY_FIELDS | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
     *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
-"""Names that people try although neither a job nor its trigger has such an option."""
+"""The options of a job besides those of its trigger; the error about a misspelt option suggests one of them."""
 
 
 class PastFires(NamedTuple):
@@ -65,7 +65,7 @@ class JobBook(JobLookup):
     )
     """The plain attributes of a job that the caller may set."""
     options: frozenset[str] = JOB_OPTIONS
-    """The options to suggest when the caller misspells one."""
+    """The options to suggest when the caller misspells one; a trigger adds its own."""
     reads_crontab = True
     """Whether a trigger may be given as a crontab expression."""
 

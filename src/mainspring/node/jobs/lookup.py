@@ -20,7 +20,7 @@ _Jobs = list[Job]  # inside the class, `list` is a verb
 _Moments = list[datetime]
 _Fires = list[Fire]
 
-SUGGEST_FROM: Final = 1000
+SUGGEST_FROM_JOBS: Final = 1000
 """Read the ids of at most this many jobs to suggest the one that the caller meant."""
 
 
@@ -117,7 +117,7 @@ class JobLookup(ABC):
                 return self._bound(job, alias), alias, store
         ids = [item.job.id for item in list(self.pending)]
         for store in stores.values():
-            if store.stats().jobs <= SUGGEST_FROM:
+            if store.stats().jobs <= SUGGEST_FROM_JOBS:
                 ids += [job.id for job in store.get_all_jobs()]
         raise JobLookupError(job_id, tuple(ids))
 

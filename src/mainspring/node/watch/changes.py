@@ -44,7 +44,7 @@ class StoreListener:
                 heard = link.store.wait(cursor, LONGEST_SLEEP_SECONDS)
             except Exception:  # the loops report an outage
                 deaf = True
-                if link.is_leaving():  # this is no outage: the store was closed
+                if link.is_leaving():  # this is not an outage: the store was closed
                     return
                 pause.wait(0.75 + 0.5 * link.node.clock.random())
                 continue

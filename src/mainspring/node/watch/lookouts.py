@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["JobHealthWatch", "UnservedQueues"]
 
 FIRST_LOOK_SECONDS: Final = 10.0
+"""Look for unserved queues for the first time after this many seconds."""
 LOOK_SECONDS: Final = 30.0
 """Look for unserved queues this often."""
 GRACE_SECONDS: Final = 10.0

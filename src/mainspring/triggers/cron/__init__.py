@@ -141,7 +141,7 @@ class CronTrigger(BoundedTrigger):
     def _restore(self, state: Mapping[str, Any]) -> None:
         fields: dict[str, Any] = state["fields"]
         if not fields.keys() <= set(FIELD_NAMES) or not all(isinstance(text, str) for text in fields.values()):
-            raise ValueError(f"these are no cron fields: {fields!r}")
+            raise ValueError(f"these are not cron fields: {fields!r}")
         self._schedule = compile_schedule(tuple(map(fields.get, FIELD_NAMES)), bool(state.get("either_day")))
         self._start, self._end = read_optional_instant(state, "start_date"), read_optional_instant(state, "end_date")
         self.jitter = read_jitter(state)

@@ -53,7 +53,7 @@ def _expand(word: str) -> str:
     if word.lower() in _SHORT:
         return _SHORT[word.lower()]
     if word.lower() == "@reboot":
-        raise ValueError("'@reboot' is no time; call the function when your program starts")
+        raise ValueError("'@reboot' is not a time; call the function when your program starts")
     from mainspring.errors import near
 
     raise ValueError(f"crontab {word!r} is unknown{near(word, _SHORT)}")

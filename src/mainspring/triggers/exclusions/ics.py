@@ -61,7 +61,7 @@ def events_of(text: str) -> Exclusions:
 def _events(text: str) -> Iterator[Event]:
     lines = re.sub(r"\r?\n[ \t]", "", text).splitlines()
     if not any(line.strip().upper() == "BEGIN:VCALENDAR" for line in lines[:5]):
-        raise ValueError("this is no iCalendar file: it does not begin with BEGIN:VCALENDAR")
+        raise ValueError("this is not an iCalendar file: it does not begin with BEGIN:VCALENDAR")
     inside: list[str] = []
     event: Event = {}
     for line in filter(str.strip, lines):
@@ -144,7 +144,7 @@ def _moment(prop: _Property) -> date:
             return datetime.strptime(text, "%Y%m%d").date()
         moment = datetime.strptime(text.removesuffix("Z"), "%Y%m%dT%H%M%S")
     except ValueError:
-        raise ValueError(f"{text!r} is no date or time of an iCalendar file") from None
+        raise ValueError(f"{text!r} is not a date or time of an iCalendar file") from None
     if text.endswith("Z"):
         return moment.replace(tzinfo=UTC)
     return moment.replace(tzinfo=astimezone(prop.options["TZID"])) if "TZID" in prop.options else moment
@@ -180,7 +180,7 @@ def _between(start: date, end: date) -> timedelta:
 def _duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is not a duration")
     weeks, days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return timedelta(days, seconds, 0, 0, minutes, hours, weeks)
 
@@ -215,7 +215,7 @@ def _yearly(start: date, parts: Mapping[str, str]) -> Iterator[date]:
 def _number(parts: Mapping[str, str], name: str, otherwise: int) -> int:
     text = parts.get(name)
     if text is not None and (not text.isdigit() or not int(text)):
-        raise ValueError(f"RRULE: {name}={text!r} is no positive number")
+        raise ValueError(f"RRULE: {name}={text!r} is not a positive number")
     return otherwise if text is None else int(text)
 
 
@@ -255,5 +255,5 @@ def _numbers(text: str | None, most: int) -> list[int]:
     except ValueError:
         found = [0]
     if not all(1 <= abs(each) <= most for each in found):
-        raise ValueError(f"RRULE: {text!r} are no numbers from 1 to {most}")
+        raise ValueError(f"RRULE: {text!r} are not numbers from 1 to {most}")
     return found

@@ -130,7 +130,7 @@ def _time_of(text: str, whole: str) -> int:
     parts = [int(part) for part in text.split(":")]
     seconds = (parts[0] * 60 + parts[1]) * 60 + (parts[2] if len(parts) > 2 else 0)
     if seconds > _DAY_SECONDS:
-        raise ValueError(f"exclude: {text!r} is no time of day (in {whole!r})")
+        raise ValueError(f"exclude: {text!r} is not a time of day (in {whole!r})")
     return seconds
 
 
@@ -138,7 +138,7 @@ def _date(text: str, whole: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"exclude: {whole!r} is no date or time; write {_EXAMPLES}") from None
+        raise ValueError(f"exclude: {whole!r} is not a date or time; write {_EXAMPLES}") from None
 
 
 def _moment(text: str, whole: str) -> date:
@@ -146,7 +146,7 @@ def _moment(text: str, whole: str) -> date:
     try:
         return datetime.fromisoformat(text) if len(text) > 10 else date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"exclude: {whole!r} is no span; write '2026-12-24..2027-01-06'") from None
+        raise ValueError(f"exclude: {whole!r} is not a span; write '2026-12-24..2027-01-06'") from None
 
 
 def _weekdays(text: str, whole: str) -> list[int]:
@@ -166,5 +166,5 @@ def _weekday(text: str, whole: str) -> int:
     ]
     if len(found) != 1:
         names = [name[:3] for name in _WEEKDAYS] + list(_GROUPS)
-        raise ValueError(f"exclude: {whole!r} is no date, weekday or window{near(text, names)}; write {_EXAMPLES}")
+        raise ValueError(f"exclude: {whole!r} is not a date, weekday or window{near(text, names)}; write {_EXAMPLES}")
     return found[0]

@@ -166,7 +166,7 @@ class Exclusions:
             if len(stretch) != 2 or not all(
                 type(each) is int and MIN_INSTANT <= each <= MAX_INSTANT for each in stretch
             ):
-                raise ValueError(f"these are no exclusions: {stretch!r}")
+                raise ValueError(f"these are not exclusions: {stretch!r}")
         return cls(
             [(start, end) for start, end in data.get("weekly", ())],
             [_month_day(text) for text in data.get("yearly", ())],

@@ -62,14 +62,14 @@ def read_trigger(view: View, given: Mapping[str, str], zone: tzinfo | None = Non
     if kind == "every":
         seconds = read_seconds(text)
         if seconds is None or seconds <= 0:
-            raise BadParameter(f"{text!r} is no length of time; write 90s, 5m, 1h30m or 2d")
+            raise BadParameter(f"{text!r} is not a length of time; write 90s, 5m, 1h30m or 2d")
         return IntervalTrigger(seconds=seconds, timezone=place)
     if kind != "at":
         raise BadParameter(f"{kind!r} is no kind of schedule; it can be {', '.join(_KINDS)}")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise BadParameter(f"{text!r} is no date; write 2026-03-01T14:00") from None
+        raise BadParameter(f"{text!r} is not a date; write 2026-03-01T14:00") from None
     return DateTrigger(moment if moment.tzinfo else moment.replace(tzinfo=place), place)
 
 
@@ -214,7 +214,7 @@ def _options(form: Mapping[str, str]) -> dict[str, Any]:
 def _length(text: str, name: str) -> float:
     seconds = read_seconds(text.strip())
     if seconds is None:
-        raise BadParameter(f"{name}: {text!r} is no length of time; write 90s, 5m or 1h30m")
+        raise BadParameter(f"{name}: {text!r} is not a length of time; write 90s, 5m or 1h30m")
     return seconds
 
 

@@ -27,7 +27,7 @@ def read_delay(form: Mapping[str, str], name: str) -> timedelta | None:
     text = form.get(name, "").strip()
     seconds = read_seconds(text) if text else None
     if text and seconds is None:
-        raise BadParameter(f"{text[:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
+        raise BadParameter(f"{text[:50]!r} is not a length of time; write 30s, 5m, 2h or 1d")
     return None if seconds is None else timedelta(seconds=seconds)
 
 
@@ -35,5 +35,5 @@ def read_priority(form: Mapping[str, str]) -> int | None:
     """Read a priority; None if the field is empty."""
     text = form.get("priority", "").strip()
     if text and not re.fullmatch(r"-?\d{1,3}", text):
-        raise BadParameter(f"the priority {text[:20]!r} is no number from -100 to 100")
+        raise BadParameter(f"the priority {text[:20]!r} is not a number from -100 to 100")
     return int(text) if text else None

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want
+from mainspring.core.run import UNTIL_START_PREFIX
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
@@ -20,7 +21,6 @@ from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnectio
 from mainspring.jobstores.sqlalchemy.steps.claims import (
     FEW_LANES,
     HELD,
-    STARTING_KEY,
     WITH_LEVELS,
     Level,
     Look,
@@ -59,7 +59,7 @@ def _take(source: str, priority: str, now: str, until: str, limit: str) -> str:
     return f"""
 UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
        node = %(node)s, token = %(token)s, lease_until = {until}, claimed_at = {now},
-       unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
+       unique_key = CASE WHEN left(unique_key, 1) = '{UNTIL_START_PREFIX}' THEN NULL ELSE unique_key END
  WHERE ctid = ANY(ARRAY(
        SELECT first.ctid FROM {source} CROSS JOIN LATERAL (
               SELECT ctid, run_at {due} LIMIT waiting.page FOR UPDATE SKIP LOCKED) AS first

@@ -29,7 +29,7 @@ from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnectio
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, ServerDatabase
 from mainspring.jobstores.sqlalchemy.steps.claims import KEEP_CLAIM
-from mainspring.jobstores.sqlalchemy.steps.runs import ends, is_plain_end
+from mainspring.jobstores.sqlalchemy.steps.runs import are_ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.waking import RUNS_WORD, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]
@@ -95,7 +95,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
         That statement skips runs that got a successor or a gate meanwhile; a separate transaction settles those.
         """
-        if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
+        if not (are_ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
             return super().settle(outcomes)
         written: Collection[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
         if len(written) == len(outcomes):

@@ -15,19 +15,19 @@ from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
 from mainspring.jobstores.sqlalchemy.postgresql.claiming import CLOCK, NOW, ClaimingTx
 from mainspring.jobstores.sqlalchemy.postgresql.connection import TimedConnection
 from mainspring.jobstores.sqlalchemy.schema import NEVER
-from mainspring.jobstores.sqlalchemy.steps.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.steps.jobs import COLUMNS, MOVED, are_simple
 from mainspring.jobstores.sqlalchemy.steps.runs import (
     FRESH,
     INSERTED,
     PLACED,
     WRITTEN,
-    ends,
+    are_ends,
+    are_plain,
+    are_unkeyed,
     fresh_row,
     inserted_row,
     is_fresh,
     placed_row,
-    plain,
-    unkeyed,
     written_row,
 )
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
@@ -81,9 +81,9 @@ class PostgreSQLTx(ClaimingTx):
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
         if all(map(is_fresh, runs)) and not any(map(_JOB_ID, runs)):
             return self._add_fresh(runs)
-        if not unkeyed(runs):
+        if not are_unkeyed(runs):
             return super().add_runs(runs)
-        columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
+        columns, values = (INSERTED, inserted_row) if are_plain(runs) else (PLACED, placed_row)
         rows = {run.id: values(run, 0) for run in reversed(runs)}  # the first of an id counts
         statement, params = self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)])
         inserted = {run_id for (run_id,) in self._fetch(f"{statement} RETURNING id", params)}
@@ -122,7 +122,7 @@ class PostgreSQLTx(ClaimingTx):
         ), params
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        if not ends(outcomes):
+        if not are_ends(outcomes):
             return super().settle(outcomes)
         if not self.begun:
             self.begin()
@@ -247,7 +247,7 @@ class PostgreSQLTx(ClaimingTx):
         return now, self.really_due([JobRow(*row[2:]) for row in rows if row[2] is not None], now), next_at
 
     def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
-        if not simple(firings):
+        if not are_simple(firings):
             return super().fire(firings, lease, versions)
         moved, ended, runs = [], [], []
         for step, version in zip(firings, versions, strict=True):

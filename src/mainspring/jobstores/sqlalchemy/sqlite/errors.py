@@ -39,21 +39,21 @@ def explain(error: BaseException, path: str, patience: float) -> str:
     """Return what an error means for the file at `path`; empty if there is nothing to add to SQLite's own message."""
     kind = _code(error)
     if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path)):
-        return f"the disk of {path} is full; make room there, then it goes on by itself"
+        return f"the disk of {path} is full; free some space there, and the store goes on by itself"
     if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return (
-            f"other processes have kept {path} locked for {patience:g} s; it goes on when that ends; `fuser {path}` "
-            "names who has it open"
+            f"other processes have kept {path} locked for {patience:g} s; the store goes on when they "
+            f"release it; `fuser {path}` names the processes that have it open"
         )
     if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH):
         return _no_access(path)
     if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return (
-            f"{path} is damaged or is no database of SQLite's; stop what uses it, keep a copy, and restore a backup or "
-            f"what `sqlite3 {path} .recover` saves"
+            f"{path} is damaged or is not an SQLite database; stop the programs that use it, keep a copy, and "
+            f"restore a backup or the output of `sqlite3 {path} .recover`"
         )
     if kind == sqlite3.SQLITE_IOERR:
-        return f"the disk of {path} failed to read or write; look at the system's log"
+        return f"the disk of {path} failed to read or write; look at the system log"
     return ""
 
 

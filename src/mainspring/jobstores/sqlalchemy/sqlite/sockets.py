@@ -59,7 +59,7 @@ class SocketWaker(Waker):
             self._bind(own)
         except OSError as error:
             own.close()
-            log.info("no socket beside the file to be woken by, polling instead: %s", error)
+            log.info("cannot open a socket beside the file, so this process polls for changes: %s", error)
             self._do_without()
             return
         self._socket = own

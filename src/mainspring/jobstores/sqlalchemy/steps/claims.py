@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want, queue_of
+from mainspring.core.run import UNTIL_START_PREFIX
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
 from mainspring.jobstores.sqlalchemy.steps.runs import (
@@ -26,7 +27,7 @@ from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
 from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
 __all__ = [
-    "DUE", "FEW_LANES", "HELD", "KEEP_CLAIM", "LEVELS", "NEXT", "STARTING_KEY", "WITH_LEVELS", "ClaimVerbs", "Claimed",
+    "DUE", "FEW_LANES", "HELD", "KEEP_CLAIM", "LEVELS", "NEXT", "WITH_LEVELS", "ClaimVerbs", "Claimed",
     "Level", "Look", "TakenLevel", "cancel", "extend", "lapsed", "queues_of",
 ]  # fmt: skip
 
@@ -69,9 +70,6 @@ class Look(NamedTuple):
     """Each level with the time of its first run, before the look leased any; None if the look did not read them."""
     taken: TakenLevel | None = None
 
-
-STARTING_KEY: Final = ">"
-"""A unique key that begins with this lasts only until its run starts."""
 
 FEW_LANES: Final = 4
 """For up to this many lanes, read from each lane as many runs as are wanted from all of them together."""
@@ -252,7 +250,7 @@ class ClaimVerbs(GateVerbs):
         if not runs:
             return runs
         self.run(_LEASE, *terms, self.many(sorted(map(_ID, runs))))
-        starting = [run for run in runs if run.unique is not None and run.unique.startswith(STARTING_KEY)]
+        starting = [run for run in runs if run.unique is not None and run.unique.startswith(UNTIL_START_PREFIX)]
         if starting:
             self.run("UPDATE {runs} SET unique_key = NULL WHERE id {in}", self.many(sorted(map(_ID, starting))))
         for run in starting:
@@ -277,7 +275,7 @@ class ClaimVerbs(GateVerbs):
     def best_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
     ) -> list[Sequence[Any]]:
-        """Read the most urgent due runs; at first, read of each lane only as many as are probably needed."""
+        """Read the most urgent due runs; first read from each lane only as many as the claim probably needs."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
         by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}

@@ -11,12 +11,12 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
 from mainspring.jobstores.sqlalchemy.meta import take_versions
-from mainspring.jobstores.sqlalchemy.steps.runs import RunVerbs, unkeyed
+from mainspring.jobstores.sqlalchemy.steps.runs import RunVerbs, are_unkeyed
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = [
-    "COLUMNS", "MOVED", "JobVerbs", "broken_jobs", "get_jobs", "next_at", "next_due", "remove_jobs", "restore",
-    "set_aside", "simple", "update_job",
+    "COLUMNS", "MOVED", "JobVerbs", "are_simple", "broken_jobs", "get_jobs", "next_at", "next_due", "remove_jobs",
+    "restore", "set_aside", "update_job",
 ]  # fmt: skip
 
 COLUMNS: Final = "id, at, nominal, frame, version, incarnation, 0, miss"  # in the order of JobRow
@@ -161,16 +161,16 @@ def instant(row: Row | None) -> int | None:
     if row is None or row[0] is None:
         return None
     if not isinstance(row[0], int):
-        raise TypeError(f"{row[0]!r:.100} is no time")
+        raise TypeError(f"{row[0]!r:.100} is not a time")
     return row[0]
 
 
-def simple(firings: Sequence[FireRow]) -> bool:
+def are_simple(firings: Sequence[FireRow]) -> bool:
     """Return True if no firing is `besides` or has missed records, no run is keyed, and no job or run occurs twice."""
     runs = [run for step in firings for run in step.runs]
     return (
         not any(step.missed or step.besides for step in firings)
-        and unkeyed(runs)
+        and are_unkeyed(runs)
         and len({step.job_id for step in firings}) == len(firings)
         and len({run.id for run in runs}) == len(runs)
     )

@@ -18,10 +18,10 @@ from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
 from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
 
 __all__ = [
-    "CLAIMED", "COLUMNS", "FIRED", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED", "WRITTEN",
-    "RunVerbs", "Terms", "claimed_row", "delete_runs", "ends", "fired_row", "forget", "fresh_row", "inserted_row",
-    "is_fresh", "is_plain_end", "is_plain_success", "placed_row", "plain", "run_row", "settle_others", "succeeded_row",
-    "unkeyed", "written_row",
+    "CLAIMED", "COLUMNS", "FIRED", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED",
+    "WRITTEN", "RunVerbs", "Terms", "are_ends", "are_plain", "are_unkeyed", "claimed_row", "delete_runs",
+    "fired_row", "forget", "fresh_row", "inserted_row", "is_fresh", "is_plain_end", "is_plain_success",
+    "placed_row", "run_row", "settle_others", "succeeded_row", "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
@@ -138,12 +138,12 @@ def placed_row(run: RunRow, now: int) -> Row:
     return (*inserted_row(run, now), run.followed, run.refused, run.waits, run.gate, run.gate_spec, gate_of(run))
 
 
-def plain(runs: Iterable[RunRow]) -> bool:
+def are_plain(runs: Iterable[RunRow]) -> bool:
     """Return True if no run comes after another or has a gate."""
     return not any(run.after or run.gate is not None or run.status == "blocked" for run in runs)
 
 
-def unkeyed(runs: Iterable[RunRow]) -> bool:
+def are_unkeyed(runs: Iterable[RunRow]) -> bool:
     """Return True if all runs are pending or running, and none has a unique key or comes after another."""
     return all(
         run.unique is None and not run.after and run.status != "blocked" and run.status not in FINAL_VALUES
@@ -151,7 +151,7 @@ def unkeyed(runs: Iterable[RunRow]) -> bool:
     )
 
 
-def ends(outcomes: Sequence[SettleRow]) -> bool:
+def are_ends(outcomes: Sequence[SettleRow]) -> bool:
     """Return True if every outcome ends a run under the condition HELD, and no run occurs twice."""
     return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
         {each.run.id for each in outcomes}
@@ -202,7 +202,7 @@ class RunVerbs(GateVerbs):
         known = set(chain.from_iterable(self.all(_KNOWN, ids, ids, self.now)))
         keys = sorted(set(map(_unique, runs)) - {None})
         holders: dict[str, str] = dict(self.all(_HOLDERS, self.many(keys))) if keys else {}
-        place = None if plain(runs) else self._placement(runs, known)
+        place = None if are_plain(runs) else self._placement(runs, known)
         new: dict[str, RunRow] = {}
         answers: dict[str, str | None] = {}
         for run in runs:

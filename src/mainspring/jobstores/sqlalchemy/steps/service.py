@@ -68,7 +68,7 @@ def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
 
 
 def standings(tx: Tx, run_ids: Sequence[str]) -> list[RunStanding | None]:
-    """Read the statuses of runs; None for a run that is not there."""
+    """Read the statuses of runs; None for a run that is not in the store."""
     rows = tx.all("SELECT id, status, refused FROM {runs} WHERE id {in}", tx.many(sorted(set(run_ids))))
     # Leave out an altered status: a waiting caller looks again after the sweep.
     found = {

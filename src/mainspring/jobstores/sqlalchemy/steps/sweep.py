@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import queue_of
 from mainspring.core.run import MESSAGE_CHARS, Status
+from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.jobstores.records.rows import (
     ALTERED,
     EARLIEST_INSTANT,
     FINAL_VALUES,
     LATEST_INSTANT,
     MOST_ATTEMPTS,
-    MOST_EDGES,
     STATUS_VALUES,
     JobRow,
     RunRow,

@@ -9,10 +9,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.core.run import HOLDS, After, bit_of
-from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_EDGES, RunRow
+from mainspring.core.stored.edges import MOST_EDGES, due_at
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
 
-__all__ = ["Edge", "EdgeVerbs", "Placement", "due_at", "judged", "merged", "pinned", "placed"]
+__all__ = ["Edge", "EdgeVerbs", "Placement", "judged", "merged", "pinned", "placed"]
 
 Edge = tuple[str, str, int]
 """A run, its successor, and the mask of those ends of the run that let the successor start."""
@@ -51,11 +52,6 @@ def judged(masks: Mapping[str, int], statuses: Mapping[str, str]) -> tuple[int, 
         elif status is not None:
             waits += 1
     return waits, None
-
-
-def due_at(run_at: int, now: int) -> int:
-    """Return when a run without unfinished predecessors may start; a negative time is a delay that begins now."""
-    return now - run_at if run_at < 0 else run_at
 
 
 def placed(run: RunRow, waits: int, refused: str | None, now: int) -> RunRow:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
-from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, limit_of
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
 
-__all__ = ["GateVerbs", "forget_gates", "gate_of", "limit_of", "set_gate"]
+__all__ = ["GateVerbs", "forget_gates", "gate_of", "set_gate"]
 
 _STATE: Final = "SELECT id, allowed, tat, line FROM {limits} WHERE id {in} ORDER BY id"
 _RUNNING: Final = (
@@ -37,15 +36,6 @@ def gate_of(run: RunRow) -> str | None:
     return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
 
 
-@lru_cache(1000)
-def limit_of(spec: str | None) -> Limit:
-    """Return the limit that a run carries; an altered limit lets in one run at a time."""
-    try:
-        return Limit() if spec is None else Limit.from_text(spec)
-    except ValueError:
-        return Limit(1)
-
-
 class GateVerbs(EdgeVerbs):
     """The verbs that lock and count gates and let parked runs come back, in statements that every dialect has."""
 
@@ -69,7 +59,7 @@ class GateVerbs(EdgeVerbs):
         return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
 
     def let_in(self, freed: Mapping[str, int]) -> None:
-        """Let as many parked runs of each lane come back as runs have left their gate.
+        """For each run that has left a gate, let one parked run of each lane of that gate come back.
 
         Wait for any claim that has locked one of these gates: this call must see the runs that the claim parks.
         """
@@ -77,7 +67,7 @@ class GateVerbs(EdgeVerbs):
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let parked runs of locked gates try again, at the tail of their lanes: of each lane, the gate's number."""
+        """Let up to `numbers[gate]` parked runs of each lane of a locked gate try again, at the tail of the lane."""
         places = self.parked_lanes(sorted(numbers))
         self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
@@ -106,7 +96,7 @@ class GateVerbs(EdgeVerbs):
 
 
 def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
-    """Set or lift the limit of a gate or a queue, and let as many parked runs of the gate in as fit."""
+    """Set or lift the limit of a gate or a queue, and let in as many parked runs of the gate as fit."""
     tx.stirred = True
     if name.startswith(QUEUE_GATE):
         queue = name.removeprefix(QUEUE_GATE)

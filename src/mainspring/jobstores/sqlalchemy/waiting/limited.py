@@ -8,9 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.lanes import Want, queue_of
-from mainspring.core.waiting.gates import PARKED, STARTS, GateState, judge
+from mainspring.core.waiting.gates import PARKED, STARTS, GateState, judge, limit_of
 from mainspring.jobstores.records.rows import RunRow
-from mainspring.jobstores.sqlalchemy.waiting.gates import limit_of
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.steps.claims import ClaimVerbs
@@ -107,7 +106,7 @@ class LimitedClaim:
         self._judge(waiting)
 
     def _lock_plain(self, lanes: list[str], priority: int) -> list[RunRow]:
-        """Lock due runs that stand at no gate; of each lane, no more than the limit of its queue lets start."""
+        """Lock due runs that stand at no gate: from each lane, at most as many as the limit of its queue lets start."""
         tx = self._tx
         free = [lane for lane in lanes if queue_of(lane) not in self._room]
         runs = tx.lock_due(free, priority, self._left, self._terms) if free else []
