@@ -27,7 +27,7 @@ STORES = pytest.mark.parametrize("url", ["memory", "sqlite", "postgresql", "mari
 
 def our_locks() -> list[Any]:
     """Return every lock in an object, a class or a module of ours, except those that a fork waits for."""
-    awaited = {*map(id, forks._turns), id(forks.readers._changed)}
+    awaited = {*map(id, forks._turns), id(forks.readers._lock), id(forks.readers._changed)}
     found: dict[int, Any] = {}
     for owner in gc.get_objects():
         # Not `isinstance`: a lazy object of another package would come to life, and an error of a test may resist.

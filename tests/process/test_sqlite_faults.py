@@ -404,7 +404,7 @@ def test_callers_that_share_a_commit_are_told_of_a_full_disk_that_has_undone_it(
                 while len(database._queue) < len(writes):
                     pass
             said = [str(each.exception()) for each in writes]
-        assert all("is full; make room there" in each for each in said), said
+        assert all("is full; free some space there" in each for each in said), said
         assert store.get_runs([run.id for run in runs]) == [None] * len(runs)
         assert add_run(store)
     check_integrity(path)
