@@ -74,6 +74,12 @@ class RunsElsewhere(RecordStore):
     beat = _passed_on(RecordStore.beat)
     nodes = _passed_on(RecordStore.nodes)
     set_gate = _passed_on(RecordStore.set_gate)
+    far_edges = _passed_on(RecordStore.far_edges)
+    add_runs_within = _passed_on(RecordStore.add_runs_within)
+    after_commit = _passed_on(RecordStore.after_commit)
+    check_wait = _passed_on(RecordStore.check_wait)
+    on_thread = _passed_on(RecordStore.on_thread)
+    generations = _passed_on(RecordStore.generations)
     use_clock = _passed_on(RecordStore.use_clock)
 
     @property
