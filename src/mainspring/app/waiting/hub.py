@@ -98,7 +98,7 @@ class EndHub:
     @sheltered
     def join(self, store: JobStore, seat: Seat, looks: int | None) -> bool:
         """Take a seat; return False if the number of looks is no longer `looks`: an end may have been missed."""
-        with self._joined:
+        with self._lock:
             if looks is not None and looks != self.looks:
                 return False
             if not self._seats:
@@ -125,7 +125,7 @@ class EndHub:
 
     def dismiss(self) -> None:
         """Let the thread end as soon as nobody waits."""
-        with self._joined:
+        with self._lock:
             self._dismissed = self._thread is not None
             self._joined.notify()
 
@@ -160,7 +160,7 @@ class EndHub:
 
     def _has_waiters(self) -> bool:
         """Wait until there is a waiter; return False, to end the thread, if none comes for a while."""
-        with self._joined:
+        with self._lock:
             self._joined.wait_for(lambda: self._seats or self._dismissed, LINGER_SECONDS)
             if self._seats:
                 return True

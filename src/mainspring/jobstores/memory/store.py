@@ -390,14 +390,14 @@ class MemoryJobStore(JobStore):
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         if topic == ENDS:
-            with self._ended:
+            with self._lock:
                 self._end_waiters += 1
                 try:
                     self._ended.wait_for(lambda: self._ends != cursor, timeout)
                 finally:
                     self._end_waiters -= 1
                 return self._ends
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor
 

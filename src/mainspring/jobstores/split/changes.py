@@ -31,7 +31,8 @@ class ChangeSignal:
         self._begin()
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._cursor = 1
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -41,14 +42,14 @@ class ChangeSignal:
         """Wake the waiters; the step says whether only runs have changed (see `RUNS_STEP`)."""
         if self._pid != os.getpid():
             self._begin()
-        with self._changed:
+        with self._lock:
             self._cursor += step
             self._changed.notify_all()
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until there is a change since `cursor`, or for `timeout` seconds; return the new cursor."""
         self.listen()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor
 
@@ -56,7 +57,7 @@ class ChangeSignal:
         """Start the threads of the followers, unless they run."""
         if self._pid != os.getpid():
             self._begin()
-        with self._changed:
+        with self._lock:
             if self._followers and (not self._threads or self._stopped.is_set()):
                 self._listen()
 

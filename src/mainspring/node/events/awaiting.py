@@ -59,7 +59,8 @@ class Awaiter:
     def __init__(self, find_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None) -> None:
         self._find_loop = find_loop
         self._unfinished: set[object] = set()
-        self._changed = free_in_children(threading.Condition())
+        self._lock = free_in_children(threading.RLock())
+        self._changed = free_in_children(threading.Condition(self._lock))
 
     def finish(self, awaitable: Awaitable[Any], call_next: CallNext | None = None) -> Any:
         """Wait until an awaitable has ended on its loop; return its value or raise its exception.
@@ -88,7 +89,7 @@ class Awaiter:
         import asyncio
 
         running = asyncio._get_running_loop()
-        with self._changed:
+        with self._lock:
             if running is None:
                 self._changed.wait_for(lambda: len(self._unfinished) < MOST_UNFINISHED_CALLS, HELD_UP_SECONDS)
             self._unfinished.add(awaitable)
@@ -104,7 +105,7 @@ class Awaiter:
         except BaseException as error:
             log.error("a listener failed at %r", event, exc_info=error)
         finally:
-            with self._changed:
+            with self._lock:
                 self._unfinished.discard(awaitable)
                 self._changed.notify_all()
 
@@ -116,7 +117,7 @@ class Awaiter:
 
         if asyncio._get_running_loop() is not None:
             return
-        with self._changed:
+        with self._lock:
             if not self._changed.wait_for(lambda: not self._unfinished, JOIN_SECONDS):
                 log.warning("%s listeners have not ended in %g s", len(self._unfinished), JOIN_SECONDS)
 
