@@ -103,6 +103,22 @@ def test_ctrl_c_lets_what_runs_end_and_leaves_the_program_to_its_author(tmp_path
     assert end(process).splitlines() == ["ended", "interrupted False"]
 
 
+@pytest.mark.parametrize("thread", ["mainspring-work", "mainspring-care", "mainspring-listen"])
+def test_ctrl_c_before_a_thread_has_started_ends_the_start(thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        if self.name.startswith(thread):
+            raise KeyboardInterrupt
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    scheduler = BlockingScheduler(timezone="UTC")
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.start()
+    assert not scheduler.running
+
+
 def test_a_program_may_shut_down_what_ctrl_c_has_ended(tmp_path: Path) -> None:
     source = CTRL_C.replace('print("interrupted", scheduler.running)', 'scheduler.shutdown(); print("shut down")')
     process = Program(tmp_path, source).start()

@@ -138,8 +138,10 @@ class Loop:
     def join(self) -> None:
         """Wait until the loop has ended; return at once if one of its ticks calls this."""
         here = threading.get_ident()
+        # An interrupt may have kept the thread from starting.
         if self._thread is not None and here not in (self._thread.ident, self._stepper):
-            self._thread.join()
+            if self._thread.is_alive():
+                self._thread.join()
             with self._stepping:  # another thread may be calling the ticks
                 pass
 

@@ -28,7 +28,8 @@ class StoreListener:
 
     def join(self) -> None:
         """Wait for the thread after the store has released it; leave it behind if it hangs in a dead store."""
-        if self._thread is not threading.current_thread():
+        # An interrupt may have kept the thread from starting.
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(1.0)
 
     def _run(self) -> None:
