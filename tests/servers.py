@@ -284,6 +284,9 @@ class Redis(Server):
             self.directory,
             "--appendonly",
             keep,
+            # With `everysec`, Redis holds writes back while the disk is slow, and a SIGKILL loses them.
+            "--appendfsync",
+            "no",
         ]
 
     def _answers(self) -> bool:

@@ -89,8 +89,8 @@ def _durability(info: dict[str, str], config: dict[str, Any]) -> tuple[bool | No
         )
     if fsync == "everysec":
         return False, (
-            "appendfsync is everysec: it survives kill -9, and a power failure costs about the last second; set "
-            "appendfsync always"
+            "appendfsync is everysec: a power failure costs about the last second, and kill -9 up to two seconds if "
+            "the disk is slow; set appendfsync always"
         )
     if fsync != "always":
         return False, (
