@@ -264,7 +264,8 @@ class Checker:
                 back = self.history.released.get((name, first.token))
                 harmed = self.history.harmed_between(first.pid, first.at - SECOND, second.at)
                 if back is None:
-                    # Whoever gave it up may have been killed before it could write that down.
+                    # Whoever gave it up may have been killed, or crashed by a task, before it could write that down.
+                    harmed = harmed or self.history.harmed_between(first.pid, second.at, second.at + SECOND)
                     if not harmed and not self._killed_between(first.at, second.at + SECOND):
                         wrong.append(f"{name}: {second.token} has it while {first.token} holds it")
                 elif back.kind == ledger.RECOVERED and not harmed and not self.busy:

@@ -99,6 +99,15 @@ def test_a_start_need_not_be_charged_if_a_crash_of_the_store_has_undone_its_clai
     assert ("I7  starts that were not charged" not in wrong) is excused
 
 
+@pytest.mark.parametrize(("at", "excused"), [(20.5, True), (22, False)])
+def test_a_run_may_be_given_up_by_a_process_that_crashes_before_it_writes_that_down(at: float, excused: bool) -> None:
+    text = f"B 0 w worker|B 0 v worker|C 3 w run1 1 t1|S 4 w run1 1 t1{LATER}|K {at} w crash"
+
+    wrong = check(text, replace(RUN, attempt=2, token="t2"))
+
+    assert ("I8  claims while another one held" not in wrong) is excused
+
+
 def test_a_run_of_the_dead_that_is_claimable_too_late_is_seen() -> None:
     text = f"B 0 w worker|B 0 v worker|C 3 w run1 1 t1|K 6 w kill|R 16.1 v run1 1 t1{LATER}"
 
