@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that never waits for ever, and that can execute a statement without a cursor.
+"""A connection to PostgreSQL that never waits without end, and that can execute a statement without a cursor.
 
 A cursor finds out the types of parameters, decides what to prepare, and parses results. The statement of a single
 enqueue is always the same, and for that the cursor would take longer than making, signing and sending the call.
