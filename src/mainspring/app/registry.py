@@ -101,7 +101,10 @@ class Registry:
         """Return the executor that a call needs; None if only an import could tell. See `core.lanes`."""
         func = call.func
         if isinstance(func, str):
-            func = self.function(func) or loaded(func)
+            task = self.get(func)
+            if task is not None:
+                return needed_executor(task.is_async, policy.isolation)
+            func = loaded(func)
         is_async = func is not None and iscoroutinefunction_partial(func)
         return needed_executor(is_async, policy.isolation)
 

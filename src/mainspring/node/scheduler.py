@@ -225,12 +225,14 @@ class _Places:
         self.token = link.node.new_token()
         self._free: dict[str, int] = {}
         self._places: dict[str, tuple[Place, Place]] = {}
+        self._queues: dict[tuple[str, str | None], Place] = {}
 
     def of(self, job: Job, runs: bool) -> Place | None:
         """Return the place for the job's run; None if this node lacks its executor."""
         alias = job.executor
         if alias == "queue":
-            return Place(job.queue, executor=self.link.node.executor_for(job.call, job.policy))
+            where = job.queue, self.link.node.executor_for(job.call, job.policy)
+            return self._queues.get(where) or self._queues.setdefault(where, Place(job.queue, executor=where[1]))
         known = self._places.get(alias)
         if known is None:
             if alias not in self.link.node.executors:

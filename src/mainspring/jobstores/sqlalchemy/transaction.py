@@ -28,6 +28,16 @@ class Statements(dict[str, str]):
         return text
 
 
+class _ReadOnce:
+    """Reads the store's time when a transaction first asks for it, unless the transaction already knows it."""
+
+    # Not functools.cached_property: before Python 3.12 it holds a lock while one thread of the process asks the server.
+    # All others wait for it, and a child forked meanwhile waits for ever.
+    def __get__(self, tx: Tx, kind: type[Tx]) -> int:
+        tx.now = tx._read_clock() + tx.database.shift
+        return tx.now
+
+
 class Tx(ABC):
     """One transaction, or single statements until `begin` is called."""
 
@@ -42,7 +52,8 @@ class Tx(ABC):
     """Set when a run ends."""
     awaited = False
     """Set when a run ends and another process may be waiting for that."""
-    _now: int | None = None
+    now: int = _ReadOnce()  # type: ignore[assignment]
+    """The store's time as this transaction sees it."""
 
     def __init__(self, database: Database, cursor: Any) -> None:
         self.database = database
@@ -57,16 +68,6 @@ class Tx(ABC):
     @abstractmethod
     def many(values: list[Any], /) -> Any:
         """Return the parameter for the values of `{in}`."""
-
-    @property
-    def now(self) -> int:
-        """The store's time as this transaction sees it, read once."""
-        # Not functools.cached_property: before Python 3.12 it holds a lock while one thread of the process asks the
-        # server. All others wait for it, and a child forked meanwhile waits for ever.
-        now = self._now
-        if now is None:
-            now = self._now = self._read_clock() + self.database.shift
-        return now
 
     def all(self, statement: str, *params: Any) -> list[Row]:
         """Return all rows."""
@@ -106,6 +107,6 @@ class Tx(ABC):
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
         """Update rows by id: each row is the id, then the values of `columns`."""
 
-    @abstractmethod
     def _read_clock(self) -> int:
-        """Return the database's time in microseconds."""
+        """Return the database's time in microseconds; called only if `now` was not set before."""
+        raise NotImplementedError

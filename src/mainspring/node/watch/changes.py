@@ -51,7 +51,8 @@ class StoreListener:
                 continue
             if heard != cursor or deaf:  # after an outage the loops need not wait for their next try
                 self.follow(None if deaf else cursor, heard)
-                leave_if_forked(home)  # a user's trigger may have forked
+                if os.getpid() != home:  # a user's trigger may have forked
+                    leave_if_forked(home)
                 cursor, deaf = heard, False
 
     def follow(self, before: int | None, heard: int) -> None:

@@ -44,7 +44,7 @@ class JoinedTx(RunVerbs):
     def __init__(self, database: Database, connection: Connection, now: int) -> None:
         super().__init__(database, None)
         self._connection = connection
-        self._clock = now - database.shift
+        self.now = now
         locks = {} if database.kind == "sqlite" else _WORDS
         self._words = {**_WORDS, "lock": "", "skip": "", **locks, **database.names}
 
@@ -90,9 +90,6 @@ class JoinedTx(RunVerbs):
 
         bound = text(_PARAMETER.sub(name, statement.format_map(self._words))).bindparams(*spread)
         return bound, dict(zip(names, params, strict=True))
-
-    def _read_clock(self) -> int:
-        return self._clock
 
 
 def add_runs(database: Database, connection: Connection, rows: Sequence[RunRow], now: int) -> Any:

@@ -130,7 +130,7 @@ class ClaimingTx(StoreTx):
         self.begun = True
         self.cursor.execute(_BEGIN, prepare=False, binary=False)  # the server answers two statements at once in text
         self.cursor.nextset()
-        self._now = self.cursor.fetchone()[0] + self.database.shift
+        self.now = self.cursor.fetchone()[0] + self.database.shift
 
     def _fetch(self, statement: str, params: dict[str, Any]) -> list[Row]:
         rows: list[Row] = self.cursor.execute(statement, {**params, "shift": self.database.shift}).fetchall()

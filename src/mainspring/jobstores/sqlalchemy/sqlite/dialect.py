@@ -242,24 +242,48 @@ class SQLiteDatabase(Database):
     @sheltered
     def read(self, work: Callable[[StoreTx], T]) -> T:
         """Do read-only work on a pooled connection."""
-        do = self._read if self.path is not None else self._write  # a database in memory has one connection
+        if self.path is None:  # a database in memory has one connection
+            return self.write(work)
         try:
-            return do(work)
+            return self._read(work)
         except _ALTERED as error:
             self._mend(error)
-            return do(work)
+            return self._read(work)
 
     @sheltered
-    def write(self, work: Callable[[StoreTx], T], *, lasting: bool = True) -> T:
+    def write(self, work: Callable[[StoreTx], T], *, lasting: bool = True, mended: bool = False) -> T:
         """Do work in a transaction; callers that wait at the same time share one, each behind a savepoint.
 
-        A power failure may undo work that is not `lasting`, until a lasting commit follows.
+        A power failure may undo work that is not `lasting`, until a lasting commit follows. If an altered record makes
+        the work fail, set the record aside and do the work again, unless that is `mended` already.
         """
+        item = _SharedWork(work, lasting)
         try:
-            return self._write(work, lasting)
-        except _ALTERED as error:
+            with self._queue_lock:
+                self._queue.append(item)
+            with self._turn:
+                if item in self._queue:  # otherwise the leader of another group has taken it and done it
+                    with self._queue_lock:
+                        group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
+                    if item not in group:  # a full group was ahead of it: it joins that group
+                        with self._queue_lock:
+                            self._queue.remove(item)
+                        group.append(item)
+                    self._lead(group)
+        except BaseException:  # an interrupt: no other thread may do this work later
+            with self._queue_lock, contextlib.suppress(ValueError):
+                self._queue.remove(item)
+            raise
+        error = item.error
+        if isinstance(error, _ALTERED) and not mended:
             self._mend(error)
-            return self._write(work, lasting)
+            return self.write(work, lasting=lasting, mended=True)
+        if error is not None:
+            raise error
+        if not item.committed:
+            raise OutcomeUnknown("a signal interrupted the thread that was writing this too; repeating it is safe")
+        result: T = item.result
+        return result
 
     at_once = write
 
@@ -286,7 +310,7 @@ class SQLiteDatabase(Database):
         """
         if isinstance(error, MainspringError) and not isinstance(error, UnreadableValue):
             raise error
-        number = self._write(self.mend)
+        number = self.write(self.mend, mended=True)
         self.suspect = False
         if not number:
             raise error
@@ -303,31 +327,6 @@ class SQLiteDatabase(Database):
                     self.connections.give_back(fairy)
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
-
-    def _write(self, work: Callable[[StoreTx], T], lasting: bool = True) -> T:
-        item = _SharedWork(work, lasting)
-        try:
-            with self._queue_lock:
-                self._queue.append(item)
-            with self._turn:
-                if item in self._queue:  # otherwise the leader of another group has taken it and done it
-                    with self._queue_lock:
-                        group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
-                    if item not in group:  # a full group was ahead of it: it joins that group
-                        with self._queue_lock:
-                            self._queue.remove(item)
-                        group.append(item)
-                    self._lead(group)
-        except BaseException:  # an interrupt: no other thread may do this work later
-            with self._queue_lock, contextlib.suppress(ValueError):
-                self._queue.remove(item)
-            raise
-        if item.error is not None:
-            raise item.error
-        if not item.committed:
-            raise OutcomeUnknown("a signal interrupted the thread that was writing this too; repeating it is safe")
-        result: T = item.result
-        return result
 
     def _lead(self, group: list[_SharedWork]) -> None:
         """Do the work of a group of callers, and commit once; if the transaction fails, each of them gets the error."""
@@ -393,6 +392,7 @@ class SQLiteDatabase(Database):
     def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> SQLiteTx | None:
         """Do one caller's work; return its transaction, or None after an error, which only this caller gets."""
         tx = SQLiteTx(self, cursor)
+        tx.now = self.clock.now() + self.shift
         if not alone:
             cursor.execute("SAVEPOINT one")
         try:
