@@ -63,15 +63,15 @@ def metered(app: Mainspring, meter: StoreMeter, patch: pytest.MonkeyPatch) -> It
     handle(database._writer)
 
     def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(*args: Any) -> Any:
+        def asked(*args: Any, **options: Any) -> Any:
             meter.trip()
-            return plain(*args)
+            return plain(*args, **options)
 
         return asked
 
     try:
         with patch.context() as changes:
-            for name in ("_read", "_write"):
+            for name in ("_read", "write"):
                 changes.setattr(database, name, counting(getattr(database, name)))
             yield
     finally:
