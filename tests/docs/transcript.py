@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO, Final
 
@@ -17,6 +18,8 @@ PREPARED: Final = ("python3 -m venv", ". .venv", "pip install", "cd ", "git clon
 """Commands that set the reader up; the tests are set up already."""
 FIRST: Final = "first terminal"
 PATIENCE_SECONDS: Final = 90.0
+READING_SECONDS: Final = 1.0
+"""The reader looks at what an interrupted program has printed for this long; a fire of each second is due by then."""
 _ALIKE: Final = (
     (r"\b[0-9a-f]{32}\b", "ID"),
     (r"\b\w[\w.-]*:\d+:[0-9a-f]{8}\b", "NODE"),
@@ -180,4 +183,5 @@ class Transcript:
             assert self.first.interrupt() == 0, "\n".join(self.first.printed)
             self.first.wait_for(before + after)
             self.first = None
+            time.sleep(READING_SECONDS)
         return 1
