@@ -22,7 +22,7 @@ import mainspring
 from mainspring import Mainspring
 
 OURS = str(Path(mainspring.__file__).parent)
-TRIES = 5
+TRIES = 12
 
 
 class Step(NamedTuple):
