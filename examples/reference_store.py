@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.lanes import Want
+from mainspring.core.lanes import Want, is_local
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status
 from mainspring.core.stored.edges import check_edges, judge_after, released
-from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
+from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled, unclaimed
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
@@ -149,11 +149,12 @@ class ReferenceStore(JobStore):
                 entry.hidden_until = now + int(hold * SECOND)
             return DuePage(now, [self._due(entry) for entry in page], min(others, default=None))
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         with self._changed:
-            return [self._fire(step, self._now(), lease) for step in firings]
+            waiting: list[str] = []
+            return Answers([self._fire(step, self._now(), lease, waiting) for step in firings], waiting=waiting)
 
-    def _fire(self, step: Firing, now: int, lease: float) -> tuple[str, ...] | None:
+    def _fire(self, step: Firing, now: int, lease: float, waiting: list[str]) -> tuple[str, ...] | None:
         entry = self._jobs.get(step.job_id)
         if entry is None or entry.job.version != step.version:
             return None
@@ -167,12 +168,17 @@ class ReferenceStore(JobStore):
             entry.job.incarnation, entry.job.at, entry.job.nominal = incarnation, step.next_at, step.next_nominal
             entry.miss = step.miss
             self._stamp(entry)
-        until = now + int(lease * SECOND)
-        runs = [replace(run, lease_until=until) if run.status is Status.RUNNING else run for run in step.runs]
-        inserted = tuple(run.id for run in runs if not self._is_known(run.id) and self._add(run) == run.id)
+        new = [run for run in step.runs if not self._is_known(run.id)]
+        for run in new:
+            if run.status is Status.RUNNING and (is_local(run.queue) or self._limit(run.queue) is None):
+                run = replace(run, lease_until=now + int(lease * SECOND))
+            elif run.status is Status.RUNNING:
+                run = unclaimed(run)
+                waiting.append(run.id)
+            self._add(run)
         for run in step.missed:
             self._write(run)
-        return inserted
+        return tuple(run.id for run in new if run.id in self._runs)
 
     def _put(self, job: Job) -> None:
         """Write a job; one that is new gets an incarnation, one that is replaced keeps it."""

@@ -10,7 +10,7 @@ from typing import Any
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing
-from mainspring.jobstores.base import BaseJobStore, DuePage, JobList
+from mainspring.jobstores.base import Answers, BaseJobStore, DuePage, JobList
 from mainspring.jobstores.memory import MemoryJobStore
 
 __all__ = ["LegacyJobStore"]
@@ -93,7 +93,7 @@ class LegacyJobStore(MemoryJobStore):
             page.next_at = page.now + int(hold * SECOND)  # the job is due, but another scheduler has read it
         return page
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         """Fire in memory, then update the user's store."""
         answers = super().fire(firings, lease)
         for firing, answer in zip(firings, answers, strict=True):

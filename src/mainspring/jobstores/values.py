@@ -35,13 +35,18 @@ T = TypeVar("T")
 
 
 class Answers(list[T]):
-    """The answers of a store, one for each item of a batch. `refused` holds the ids of runs that the call refused."""
+    """The answers of a store, one for each item of a batch.
+
+    `refused` holds the ids of runs that the call refused, `waiting` those of fired runs that it did not lease.
+    """
 
     refused: tuple[str, ...]
+    waiting: tuple[str, ...]
 
-    def __init__(self, answers: Iterable[T] = (), refused: Iterable[str] = ()) -> None:
+    def __init__(self, answers: Iterable[T] = (), refused: Iterable[str] = (), waiting: Iterable[str] = ()) -> None:
         super().__init__(answers)
         self.refused = tuple(refused)
+        self.waiting = tuple(waiting)
 
 
 class Hold(StrEnum):

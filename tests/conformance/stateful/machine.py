@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
-from mainspring.core.lanes import lanes_of
+from mainspring.core.lanes import is_local, lanes_of
 from mainspring.core.plan import DueJob, Place, firing, plan
 from mainspring.core.policy import Policy
 from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe
@@ -49,6 +49,8 @@ class StoreMachine(RuleBasedStateMachine):
     """Drives the store under test and the model with the same commands."""
 
     make: Callable[[], JobStore]
+    leases_fired = True
+    """Whether the store leases a run that is fired into a slot of a queue; if not, the run waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,21 +161,26 @@ class StoreMachine(RuleBasedStateMachine):
                 self.dues.append((each, twin))
 
     @precondition(lambda self: self.dues)
-    @rule(data=st.data(), claimed=st.booleans())
-    def fire(self, data: st.DataObject, claimed: bool) -> None:
-        """Fire a job as it was due at some time, perhaps long ago."""
+    @rule(data=st.data(), queue=st.sampled_from(QUEUES), claimed=st.booleans())
+    def fire(self, data: st.DataObject, queue: str, claimed: bool) -> None:
+        """Fire a job as it was due at some time, perhaps long ago, into its queue or into a slot of a node."""
         pair = data.draw(st.sampled_from(self.dues))
         token = f"fire{self.number()}"
-        place = Place(".default", "node", token) if claimed else Place(".default")
+        claimed = claimed and (self.leases_fired or is_local(queue))
+        place = Place(queue, "node", token) if claimed else Place(queue)
         now = self.clock.now()
         steps = [firing(due, plan(due, now), place, now) for due in pair]
         of = self.each((steps[0], steps[1]))
-        ours, model = self.both(lambda store: store.fire([of(store)], LEASE)[0])
+        answers = self.both(lambda store: store.fire([of(store)], LEASE))
+        ours, model = answers[0][0], answers[1][0]
         assert _names(ours) == _names(model)
-        if ours and claimed:
-            self.claims += self.pairs(
-                [run for run in steps[0].runs if run.id in ours], [run for run in steps[1].runs if run.id in model]
-            )
+        fired = []
+        for step, inserted, answer in zip(steps, (ours, model), answers, strict=True):
+            waiting = set(answer.waiting)
+            fired.append([run for run in step.runs if run.id in (inserted or ()) and run.id not in waiting])
+        assert [_name(run.id) for run in fired[0]] == [_name(run.id) for run in fired[1]]
+        if claimed:
+            self.claims += self.pairs(*fired)
 
     # -- runs --------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class SettlesById(MemoryJobStore):
 class FiresWithoutComparing(MemoryJobStore):
     """Fires whatever version of a job it is shown."""
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         jobs = {step.job_id: self.lookup_job(step.job_id) for step in firings}
         versions = {job_id: 0 if job is None else job.version for job_id, job in jobs.items()}
         return super().fire([replace(step, version=versions[step.job_id]) for step in firings], lease)

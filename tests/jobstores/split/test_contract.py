@@ -102,11 +102,11 @@ def test_a_record_that_is_moved_while_due_ones_are_read_is_not_taken_for_one_lef
         return answers
 
     jobs.put = put_between  # type: ignore[method-assign]
-    ids = fire(store, due, Place("default", "node", "token", due.at + HOUR * 1_000_000))
+    ids = fire(store, due, Place(".default", "node", "token", due.at + HOUR * 1_000_000))
     assert seen == [[]]
     assert ids is not None
     assert len(ids) == 1
-    assert claim(store) == []  # the node that fired it has it
+    assert claim(store, ".default") == []  # the node that fired it has it
 
 
 def test_a_record_is_due_by_its_own_time() -> None:

@@ -24,6 +24,8 @@ from tests.record_stores import DictRecords
 JOBS, SCHEDULERS, WORKERS, LEASE = 400, 5, 3, 1.0
 ROUNDS = 600
 """At most: all of them together must not move the clock by an hour."""
+QUEUES = ("default", ".default")
+"""The queue of the workers, and that of a local executor, in whose slots a split store starts fired runs."""
 
 
 class Frail(SplitJobStore):
@@ -79,14 +81,14 @@ def test_every_fire_is_run_once_whoever_dies() -> None:
                 return
             if index >= SCHEDULERS:
                 sleep(0)
-                batch = claim(mine, limit=7)
+                batch = claim(mine, *QUEUES, limit=7)
                 done = mine.settle([succeed(mine, run) for run in batch])
                 mine.delete_runs([run.id for run in batch])
                 with lock:
                     executed.update(run.id for run, accepted in zip(batch, done, strict=True) if accepted)
                 continue
             now = mine.beat()
-            place = Place("default", "node", new_token()) if number % 3 == 0 else Place("default")
+            place = Place(".default", "node", new_token()) if number % 3 == 0 else Place("default")
             steps = [firing(due, plan(due, now), place, now) for due in mine.due(4, 0).jobs]
             try:
                 fired = [run_id for answer in mine.fire(steps, LEASE) for run_id in answer or ()]
@@ -94,7 +96,7 @@ def test_every_fire_is_run_once_whoever_dies() -> None:
                 mine = Frail(jobs, runs)
                 fired = []
             if place.token is not None:  # what came claimed is run here
-                held = claim(mine, token=place.token, limit=0)
+                held = claim(mine, *QUEUES, token=place.token, limit=0)
                 done = mine.settle([succeed(mine, run) for run in held])
                 with lock:
                     executed.update(run.id for run, accepted in zip(held, done, strict=True) if accepted)

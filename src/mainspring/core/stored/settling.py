@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.core.run import FINAL, UNTIL_START_PREFIX, Beat, Condition, Outcome, Run, Status
 
-__all__ = ["LOG_LINES", "StoredRun", "claimed", "extended", "holds", "is_sent_back", "settled"]
+__all__ = ["LOG_LINES", "StoredRun", "claimed", "extended", "holds", "is_sent_back", "settled", "unclaimed"]
 
 LOG_LINES: Final = 1000
 """Keep this many of the last lines of a run's log."""
@@ -56,6 +56,11 @@ def claimed(run: Run, node: str, token: str, now: int, until: int) -> Run:
         started_at=now,
         unique=None if key is not None and key.startswith(UNTIL_START_PREFIX) else key,
     )
+
+
+def unclaimed(run: Run) -> Run:
+    """Return a fired run, which its step has claimed, as one that waits in its queue."""
+    return replace(run, status=_PENDING, attempt=0, node=None, token=None, lease_until=None, started_at=None)
 
 
 def extended(run: Run, beat: Beat, until: int) -> Run:

@@ -14,6 +14,7 @@ from mainspring.core.plan import Firing
 from mainspring.django.schedules.jobs import pk_of
 from mainspring.django.schedules.writing import compare, is_by_row
 from mainspring.django.store import DjangoStore
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 
@@ -41,14 +42,14 @@ class ProjectStore(DjangoStore):
 
     # -- fires -------------------------------------------------------------------------------------------------
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         rows = self._rows() if any(pk_of(step.job_id) is not None for step in firings) else None
         if rows is None:
             return super().fire(firings, lease)
         database, packed = self._working(), [self._fire_row(step) for step in firings]
         versions = database.versions(len(firings))
 
-        def steps(tx: StoreTx) -> list[tuple[str, ...] | None]:
+        def steps(tx: StoreTx) -> Answers[tuple[str, ...] | None]:
             answers = tx.fire(packed, lease, versions)
             for step, inserted in zip(firings, answers, strict=True):
                 pk = pk_of(step.job_id)

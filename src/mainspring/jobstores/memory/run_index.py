@@ -7,6 +7,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from mainspring.core.lanes import is_local
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
@@ -125,6 +126,10 @@ class RunIndex:
     def limits(self) -> dict[str, int]:
         """Return the numbers that were set for gates, except for those of queues."""
         return self._gates.numbers()
+
+    def is_limited(self, queue: str) -> bool:
+        """Return True if a queue is paused or has a limit."""
+        return queue in self._limits and not is_local(queue)
 
     def set_gate(self, name: str, allowed: int | None, now: int) -> None:
         """Set the number of a gate or the limit of a queue, and let in as many parked runs as fit."""

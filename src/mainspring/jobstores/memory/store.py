@@ -20,6 +20,7 @@ from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Beat, Outcome, Run, Status
+from mainspring.core.stored.settling import unclaimed
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
 from mainspring.jobstores.base import (
@@ -160,16 +161,16 @@ class MemoryJobStore(JobStore):
                 jobs.append(DueJob(job, at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss))
             return DuePage(now, jobs, next_at)
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         with self._lock:
             now = self._clock.now() + self._shift
             until = now + int(lease * SECOND)
-            answers = []
+            answers, waiting = [], list[str]()
             for firing in firings:
-                answers.append(self._fire(firing, now, until))
+                answers.append(self._fire(firing, now, until, waiting))
             if self._stirred or self._runs.stirred:
                 self._tell()
-            return answers
+            return Answers(answers, waiting=waiting)
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
         with self._lock:
@@ -226,7 +227,7 @@ class MemoryJobStore(JobStore):
         del self._jobs[entry.job.id]
         self._times.put(entry, None, 0)
 
-    def _fire(self, firing: Firing, now: int, until: int) -> tuple[str, ...] | None:
+    def _fire(self, firing: Firing, now: int, until: int, waiting: list[str]) -> tuple[str, ...] | None:
         entry = self._jobs.get(firing.job_id)
         if entry is None or entry.version != firing.version:
             return None
@@ -248,7 +249,10 @@ class MemoryJobStore(JobStore):
                 self._stirred = True
         inserted = []
         for run in firing.runs:
-            if run.status is _RUNNING and run.lease_until is None:
+            if run.status is _RUNNING and self._runs.is_limited(run.queue):
+                run = unclaimed(run)
+                waiting.append(run.id)
+            elif run.status is _RUNNING and run.lease_until is None:
                 run = replace(run, lease_until=until)
             if self._runs.insert(run, entry, now):
                 inserted.append(run.id)

@@ -45,7 +45,7 @@ class RowStore(JobStore):
         """Return the store's now, the rows of due jobs, and the time when the next other job is available."""
 
     @abstractmethod
-    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> Answers[tuple[str, ...] | None]:
         """Fire; see `JobStore.fire`."""
 
     @abstractmethod

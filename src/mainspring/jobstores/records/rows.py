@@ -23,6 +23,7 @@ __all__ = [
     "SettleRow",
     "job_damage",
     "run_damage",
+    "unclaimed_row",
 ]
 
 ALTERED: Final = "was altered"
@@ -38,6 +39,7 @@ MOST_ATTEMPTS: Final = 2_000_000_000
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
 _BLOCKED: Final = Status.BLOCKED.value
+_PENDING: Final = Status.PENDING.value
 
 
 class JobRow(msgspec.Struct, gc=False):
@@ -59,7 +61,7 @@ class RunRow(msgspec.Struct, gc=False):
     `owner` is `<job id>@<incarnation>` of a fired run. The run counts as an unfinished run of its job while the job
     with that id still has that incarnation. `live` holds the reports of heartbeats (None: no report yet). `keep` is how
     many microseconds to keep the finished run; an odd number is an explicit retention, which holds however many runs
-    there are. A claim writes its instant, by the store's clock, to `claimed_at`, which is valid only while the run is
+    there are. `claimed_at` is the instant of the last claim, by the store's clock, and is valid only while the run is
     running. The back end uses `after` to judge a run that is added or sent back; `after` is stored inside `state`, so a
     row that was read has none. The back end owns `waits`, `followed` and `refused`. Claims and parking use the `lane`,
     a part of the queue; everything else uses the `queue`. `task` and `label` name the function and the run for people
@@ -129,6 +131,13 @@ class BeatRow(msgspec.Struct, gc=False):
     run_id: str
     token: str
     live: bytes | None
+
+
+def unclaimed_row(row: RunRow) -> RunRow:
+    """Return the row of a fired run, which its step has claimed, as one that waits in its queue."""
+    return msgspec.structs.replace(
+        row, status=_PENDING, attempt=0, node=None, token=None, lease_until=None, claimed_at=None
+    )
 
 
 def run_damage(row: RunRow) -> str | None:

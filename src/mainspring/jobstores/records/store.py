@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.insight.acts import KEEP_ACTS_US, Act, act_id
@@ -130,23 +131,30 @@ class RecordStore(RowStore):
                 found.append(DueJob(job, row.at, nominal, row.version, row.incarnation, row.unfinished, miss))
         return DuePage(now, found, next_at)
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
         return self._fire_rows(list(map(self._fire_row, firings)), lease)
 
     def _fire_row(self, step: Firing) -> FireRow:
         pack = self._packer.run_row
+        runs = [pack(run) if run.started_at is None else self._started_row(run) for run in step.runs]
         return FireRow(
             step.job_id,
             step.version,
             step.next_at,
             step.next_nominal,
             None if step.miss is None else msgspec.json.encode(step.miss).decode(),
-            list(map(pack, step.runs)),
+            runs,
             list(map(pack, step.missed)),
             step.besides,
             None if step.job is None else self._packer.job_row(step.job).frame,
         )
+
+    def _started_row(self, run: Run) -> RunRow:
+        """Pack a run that is claimed as it is fired; keep its start out of its state, because it may have to wait."""
+        row = self._packer.run_row(replace(run, started_at=None))
+        row.claimed_at = run.started_at
+        return row
 
     def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:
         return [job for job in map(self._restore_job, rows) if job is not None]

@@ -14,7 +14,7 @@ from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.jobstores.base import BrokenJob, Health
+from mainspring.jobstores.base import Answers, BrokenJob, Health
 from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.calls import REDIS_SCHEMA
@@ -217,7 +217,9 @@ class RedisJobStore(RedisRuns):
             rows.sort(key=lambda row: row.at or 0)
         return now, rows, earliest(times)
 
-    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> Answers[tuple[str, ...] | None]:
+        waiting: list[str] = []
+
         def act(shard: Shard, steps: Sequence[FireRow]) -> list[tuple[str, ...] | None]:
             plain = [
                 [
@@ -234,9 +236,10 @@ class RedisJobStore(RedisRuns):
                 for step in steps
             ]
             answers = self._call(shard, "fire", [int(lease * SECOND), plain])
-            return [_inserted(step, answer) for step, answer in zip(steps, answers, strict=True)]
+            return [_inserted(step, answer, waiting) for step, answer in zip(steps, answers, strict=True)]
 
-        return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRINGS_PER_SCRIPT)
+        found = self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRINGS_PER_SCRIPT)
+        return Answers(found, waiting=waiting)
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
         shard = self._shards.of_job(job_id)
@@ -322,7 +325,10 @@ def _restored_broken(packed: bytes) -> tuple[str, str, int]:
         return packed.decode("utf-8", "backslashreplace")[:100], f"bad_data: what was kept of it {ALTERED}", 0
 
 
-def _inserted(step: FireRow, answer: bytes) -> tuple[str, ...] | None:
+def _inserted(step: FireRow, answer: bytes, waiting: list[str]) -> tuple[str, ...] | None:
+    """Return the ids of a step's new runs, None if it was lost; note those that were not leased."""
     if answer == b"-":
         return None
-    return tuple(run.id for run, new in zip(step.runs, answer, strict=True) if new == 0x31)
+    if b"2" in answer:
+        waiting += [run.id for run, new in zip(step.runs, answer, strict=True) if new == ord("2")]
+    return tuple(run.id for run, new in zip(step.runs, answer, strict=True) if new != ord("0"))

@@ -9,6 +9,7 @@ from msgspec.structs import replace as _with
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Outcome, Run, Status
+from mainspring.core.stored.settling import unclaimed
 from mainspring.jobstores.base import JobStore
 
 __all__ = ["add_fired", "as_waiting"]
@@ -19,7 +20,7 @@ _UNCLAIMABLE_US: Final = 10 * 365 * 86400 * SECOND
 
 def as_waiting(run: Run) -> Run:
     """Return a fired run as one that waits, marked with its token, if it has one; its predecessors may block it."""
-    return _with(run, status=Status.PENDING, attempt=0, node=None, lease_until=None, started_at=None)
+    return _with(unclaimed(run), token=run.token)
 
 
 def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:

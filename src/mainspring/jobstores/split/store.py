@@ -23,9 +23,11 @@ from msgspec.structs import replace
 
 from mainspring.codec import Codec, FrameError
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import is_local
 from mainspring.core.plan import Firing
 from mainspring.core.run import Error, Run, Status
-from mainspring.jobstores.base import Health, JobStore, RunQuery, Stats
+from mainspring.core.stored.settling import unclaimed
+from mainspring.jobstores.base import Answers, Health, JobStore, RunQuery, Stats
 from mainspring.jobstores.finding import count_unfinished
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.split.contents import OpenFiring, StoredJob, insist, kept_in, new_version, written
@@ -143,9 +145,15 @@ class SplitJobStore(JobsInRecords):
 
     # -- fire --------------------------------------------------------------------------------------------------
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
-        """Take each step whose job is unchanged; see `JobStore.fire`."""
-        answers: list[tuple[str, ...] | None] = [None] * len(firings)
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
+        """Take each step whose job is unchanged; see `JobStore.fire`. A run of a queue always waits there."""
+        waiting = {run.id for step in firings for run in step.runs if run.token is not None and not is_local(run.queue)}
+        if waiting:
+            firings = [
+                replace(step, runs=tuple(unclaimed(run) if run.id in waiting else run for run in step.runs))
+                for step in firings
+            ]
+        answers: Answers[tuple[str, ...] | None] = Answers([None] * len(firings), waiting=waiting)
         now = self.runs.beat()
         steps: dict[str, tuple[int, StoredJob, StoredJob]] = {}  # by key, once each: place in the answer, old, new
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):

@@ -176,9 +176,9 @@ class SQLStore(RecordStore):
             return database.read(lambda tx: (tx.now, [], job_steps.next_at(tx)))
         return database.due(limit, hold)
 
-    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> Answers[tuple[str, ...] | None]:
         if not firings:
-            return []
+            return Answers()
         database = self._working()
         versions = database.versions(len(firings))
         return database.at_once(lambda tx: tx.fire(firings, lease, versions))

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Firing, Miss, Place, firing, passed_over, plan
-from mainspring.core.run import Status
+from mainspring.core.run import Run, Status
 from mainspring.errors import VersionConflict
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.finding import count_unfinished
@@ -384,3 +384,84 @@ class FiringConformance:
         assert lapsed(store) == []
         store.shift_clock(LEASE + 1)
         assert [run.id for run in lapsed(store)] == list(inserted)
+
+    def test_a_run_fired_into_a_slot_of_a_queue_is_leased_or_waits(self, store: JobStore) -> None:
+        add_job(store)
+        token = new_token()
+        inserted, waits = _fire_claimed(store, "job", "mail", token)
+        [run] = store.get_runs(inserted)
+        assert run is not None
+        if waits:
+            _check_waiting(run)
+            [run] = claim(store, "mail", token=token)
+        assert (run.status, run.node, run.token, run.attempt, run.queue) == (Status.RUNNING, NODE, token, 1, "mail")
+        assert run.started_at is not None
+        assert abs(store.beat() - run.started_at) < 60 * SECOND
+        assert claim(store, "mail") == []
+        assert store.extend([beat(run)], LEASE) == [Hold.HELD]
+        assert [held.id for held in claim(store, "mail", token=token)] == [run.id]
+        assert settle(store, succeed(store, run))
+        assert current(store, run).status is Status.SUCCEEDED
+
+    @pytest.mark.parametrize("limit", [0, 9])
+    def test_a_run_fired_into_a_slot_waits_if_its_queue_is_paused_or_limited(self, store: JobStore, limit: int) -> None:
+        for job_id in ("free", "limited"):
+            add_job(store, job_id)
+        store.set_gate("queue:mail", limit)
+        free, _ = _fire_claimed(store, "free", "post", new_token())
+        inserted, waits = _fire_claimed(store, "limited", "mail", new_token())
+        assert waits
+        [run] = store.get_runs(inserted)
+        assert run is not None
+        _check_waiting(run)
+        assert store.due(10, 0).jobs == []
+        assert [found.id for found in claim(store, "mail")] == ([run.id] if limit else [])
+        store.set_gate("queue:mail", None)
+        found = claim(store, "mail") if not limit else [current(store, run)]
+        assert [(each.id, each.attempt, each.status) for each in found] == [(run.id, 1, Status.RUNNING)]
+        assert found[0].started_at is not None
+        assert settle(store, succeed(store, found[0]))
+        assert free
+
+    def test_the_runs_of_one_call_wait_only_in_the_limited_queue(self, store: JobStore) -> None:
+        store.set_gate("queue:mail", 0)
+        token = new_token()
+        steps = []
+        for job_id, queue in (("a", "mail"), ("b", ".default"), ("c", "mail")):
+            add_job(store, job_id)
+            due = due_one(store, job_id)
+            now = store.beat()
+            steps.append(firing(due, plan(due, now), Place(queue, NODE, token), now))
+        answers = store.fire(steps, LEASE)
+        first, second, third = (step.runs[0] for step in steps)
+        assert answers == [(first.id,), (second.id,), (third.id,)]
+        assert set(answers.waiting) == {first.id, third.id}
+        assert [current(store, run).status for run in (first, second, third)] == ["pending", "running", "pending"]
+        assert [run.id for run in claim(store, ".default", token=token)] == [second.id]
+
+    def test_a_chain_of_fires_waits_whole_in_a_paused_queue(self, store: JobStore) -> None:
+        job = add_job(store, every=10, due_in=-25, coalesce=False)
+        store.set_gate("queue:mail", 0)
+        inserted, waits = _fire_claimed(store, job.id, "mail", new_token())
+        assert waits
+        assert [run.status for run in store.get_runs(inserted) if run] == ["pending", "blocked", "blocked"]
+        store.set_gate("queue:mail", None)
+        for run_id in inserted:
+            [run] = claim(store, "mail")
+            assert run.id == run_id
+            assert settle(store, succeed(store, run))
+
+
+def _fire_claimed(store: JobStore, job_id: str, queue: str, token: str) -> tuple[tuple[str, ...], bool]:
+    """Fire a job into a slot of a node; return its runs, and whether the store lets the first wait in its queue."""
+    due, now = due_one(store, job_id), store.beat()
+    answers = store.fire([firing(due, plan(due, now), Place(queue, NODE, token), now)], LEASE)
+    [inserted] = answers
+    assert inserted
+    return inserted, inserted[0] in answers.waiting
+
+
+def _check_waiting(run: Run) -> None:
+    """Check that a fired run waits as one that was never claimed."""
+    assert (run.status, run.attempt, run.node, run.token) == (Status.PENDING, 0, None, None)
+    assert (run.lease_until, run.started_at) == (None, None)

@@ -9,7 +9,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import is_local
 from mainspring.core.run import bit_of
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.postgresql.arrays import array
 from mainspring.jobstores.sqlalchemy.postgresql.claiming import CLOCK, NOW, ClaimingTx
@@ -42,7 +44,7 @@ _TYPES: Final = {
     **dict.fromkeys(
         ("at", "nominal", "due_at", "version", "incarnation", "run_at", "created_at", "finished_at", "keep"), "bigint"
     ),
-    **dict.fromkeys(("lease_until", "expires_at", "broken_at", "n", "value", "was"), "bigint"),
+    **dict.fromkeys(("lease_until", "claimed_at", "expires_at", "broken_at", "n", "value", "was"), "bigint"),
     **dict.fromkeys(("priority", "attempt", "cancelling", "slot", "waits", "followed", "mask", "allowed"), "integer"),
     **dict.fromkeys(("tat", "line"), "bigint"),
 }
@@ -246,10 +248,13 @@ class PostgreSQLTx(ClaimingTx):
         now, next_at = rows[0][:2]
         return now, self.really_due([JobRow(*row[2:]) for row in rows if row[2] is not None], now), next_at
 
-    def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
+    def fire(
+        self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]
+    ) -> Answers[tuple[str, ...] | None]:
         if not are_simple(firings):
             return super().fire(firings, lease, versions)
         moved, ended, runs = [], [], []
+        queues: set[str] = set()
         for step, version in zip(firings, versions, strict=True):
             if step.next_at is None:
                 ended.append((step.job_id, step.version))
@@ -257,26 +262,38 @@ class PostgreSQLTx(ClaimingTx):
                 at = step.next_at
                 moved.append((step.job_id, at, step.next_nominal, at, version, step.miss, step.version))
             for run in step.runs:
-                run.lease_until = int(lease * SECOND) if run.status == "running" else None
+                run.lease_until = None
+                if run.status == "running":
+                    run.lease_until = int(lease * SECOND)
+                    if not is_local(run.queue):
+                        queues.add(run.queue)
                 runs.append((*inserted_row(run, 0), step.job_id))
                 self.stirred |= run.status == "pending"
-        won = self._advance(sorted(moved), sorted(ended), sorted(runs))
-        return [
+        won = self._advance(sorted(moved), sorted(ended), sorted(runs), sorted(queues))
+        if any(found.startswith("full:") for found in won):  # nothing is written yet
+            return super().fire(firings, lease, versions)
+        return Answers(
             tuple(run.id for run in step.runs if f"fire:{run.id}" in won) if f"jobs:{step.job_id}" in won else None
             for step in firings
-        ]
+        )
 
-    def _advance(self, moved: Sequence[Row], ended: Sequence[Row], runs: Sequence[Row]) -> set[str]:
+    def _advance(
+        self, moved: Sequence[Row], ended: Sequence[Row], runs: Sequence[Row], queues: Sequence[str]
+    ) -> set[str]:
         """Move or delete the due jobs that still have the version that was read; insert the new runs of these winners.
 
         A row of `moved` has the values for `update` of MOVED, a row of `ended` has the id; both end with the version
         that was read. A row of `runs` ends with the id of the job that fires it, and its lease counts from now. Return
-        `jobs:<id>` of the winners and `fire:<id>` of the inserted runs.
+        `jobs:<id>` of the winners and `fire:<id>` of the inserted runs. If one of the `queues` is paused or limited,
+        write nothing, and return `full:<name>` of those.
         """
         jobs, parts = self.database.names["jobs"], []
         params: dict[str, Any] = {}
+        limited = f"FROM {self.database.names['queues']} WHERE name = ANY(%(queues)s::text[])"
+        is_open = f"AND NOT EXISTS (SELECT {limited})" if queues else ""
         unchanged = (
-            f"CASE WHEN stored.version = {{was}} AND stored.at <= {NOW} THEN true ELSE false END RETURNING stored.id"
+            f"CASE WHEN stored.version = {{was}} AND stored.at <= {NOW} {is_open} THEN true ELSE false END"
+            " RETURNING stored.id"
         )
         if moved:
             found, source, some = _source(("id", *MOVED, "was"), moved, "step")
@@ -298,6 +315,9 @@ class PostgreSQLTx(ClaimingTx):
             params |= some
         statement = ", ".join(f"{name} AS ({part})" for name, part in zip(names, parts, strict=True))
         answers = " UNION ALL ".join(f"SELECT '{name[:4]}:' || id FROM {name}" for name in names)
+        if queues:
+            answers += f" UNION ALL SELECT 'full:' || name {limited}"
+            params["queues"] = list(queues)
         return {found for (found,) in self._fetch(f"WITH {statement} {answers}", params)}
 
 

@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import is_local
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.jobstores.base import BrokenJob
-from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
+from mainspring.jobstores.base import Answers, BrokenJob
+from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, unclaimed_row
 from mainspring.jobstores.sqlalchemy.meta import take_versions
 from mainspring.jobstores.sqlalchemy.steps.runs import RunVerbs, are_unkeyed
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
@@ -26,6 +27,7 @@ _NEXT: Final = "SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT
 _UNFINISHED: Final = (
     "SELECT owner, count(*) FROM {runs} WHERE owner {in} AND owner IS NOT NULL AND expires_at IS NULL GROUP BY owner"
 )
+_LIMITED: Final = "SELECT name FROM {queues} WHERE name {in}"
 _AT: Final = attrgetter("at")
 _ADDED: Final = ("id", "at", "nominal", "due_at", "frame", "version", "incarnation")
 
@@ -97,7 +99,9 @@ class JobVerbs(RunVerbs):
             page.sort(key=_AT)
         return page
 
-    def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
+    def fire(
+        self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]
+    ) -> Answers[tuple[str, ...] | None]:
         """Write each firing whose job is unchanged, and due unless `besides`; return its new runs, None if refused."""
         if not self.begun:
             self.begin()
@@ -135,16 +139,30 @@ class JobVerbs(RunVerbs):
             self.rescheduled = True
         if finished:
             self.run("DELETE FROM {jobs} WHERE id {in}", self.many(sorted(finished)))
-        for run in runs:
-            if run.status == "running":
-                run.lease_until = until
+        runs, waiting = self._lease_fired(runs, until)
         inserted = self.add_runs(runs) if runs else {}
         if missed:
             self.record_missed(missed)
-        return [
-            None if step is None else tuple(run.id for run in step.runs if inserted.pop(run.id, None) == run.id)
-            for step in taken
-        ]
+        answers: Answers[tuple[str, ...] | None] = Answers(waiting=waiting)
+        for each in taken:
+            mine = () if each is None else [run.id for run in each.runs if inserted.pop(run.id, None) == run.id]
+            answers.append(None if each is None else tuple(mine))
+        return answers
+
+    def _lease_fired(self, runs: list[RunRow], until: int) -> tuple[list[RunRow], list[str]]:
+        """Lease the fired runs that are claimed, except in limited queues; return all runs, and the ids left waiting.
+
+        This changes no row but its lease: if the transaction fails, it starts again with the same rows.
+        """
+        claimed = [run for run in runs if run.status == "running"]
+        if not claimed:
+            return runs, []
+        for run in claimed:
+            run.lease_until = until
+        queues = sorted({run.queue for run in claimed if not is_local(run.queue)})
+        limited = {name for (name,) in self.all(_LIMITED, self.many(queues))} if queues else ()
+        waiting = [run.id for run in claimed if run.queue in limited]
+        return [unclaimed_row(run) if run.id in waiting else run for run in runs] if waiting else runs, waiting
 
 
 def _first_taken(rows: Sequence[JobRow], stored: Container[str]) -> str:

@@ -29,7 +29,7 @@ _CHANGING: Final = (
     "state", "live", "queue", "lane", "status", "priority", "run_at", "finished_at", "keep", "token", "node",
     "lease_until", "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
-INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
+INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "claimed_at", "task", "label")
 FRESH: Final = (
     "id", "payload", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group_id", "task", "label",
 )  # fmt: skip
@@ -121,7 +121,10 @@ def succeeded_row(run: RunRow, now: int) -> Row:
 
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
-    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
+    return (
+        *written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.claimed_at, run.task,
+        run.label,
+    )  # fmt: skip
 
 
 def is_fresh(run: RunRow) -> bool:

@@ -147,7 +147,7 @@ class EdgeUpkeepConformance:
 
     def test_the_first_of_a_chain_of_fires_may_come_claimed(self, store: JobStore) -> None:
         job = add_job(store)
-        first, *rest = chained_fires(store, job, 3)
+        first, *rest = (replace(run, queue=".default") for run in chained_fires(store, job, 3))
         token = new_token()
         claimed = replace(first, status=Status.RUNNING, node=NODE, token=token, attempt=1, started_at=store.beat())
         assert store.fire([step(store, job, runs=(claimed, *rest))], LEASE) == [tuple(r.id for r in (first, *rest))]
@@ -156,7 +156,7 @@ class EdgeUpkeepConformance:
         assert [current(store, run).status for run in rest] == [Status.BLOCKED] * 2
         assert _count(store) == 1
         assert settle(store, succeed(store, held))
-        assert [run.id for run in claim(store)] == [rest[0].id]
+        assert [run.id for run in claim(store, ".default")] == [rest[0].id]
 
     def test_a_pending_run_may_be_written_as_running_but_not_a_blocked_one(self, store: JobStore) -> None:
         free = add_run(store)

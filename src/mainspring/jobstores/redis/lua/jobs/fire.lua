@@ -4,8 +4,8 @@
 --   ARGV  lease in microseconds; {job id, version, next at (text; false: remove the job), next at and nominal (in the
 --         form of a state), runs, missed, open missed record, besides (the job need not be due, and is not removed),
 --         frame (the job's new bytes; false: keep the old ones)} of each step, its runs in the form of lib/runs
--- Answers a text for each step: '-' if the step was lost, else for each of its runs '1' if the run was added, '0' if
--- not.
+-- Answers a text for each step: '-' if the step was lost, else for each of its runs '1' if the run was added, '2' if it
+-- was added but not leased because its queue is paused or limited, '0' if it was not added.
 local until_, steps = now + args[1], args[2]
 local ids, new_runs = {}, {}
 for i, step in ipairs(steps) do
@@ -40,6 +40,23 @@ local function record_missed(run)
   write_new(run)
 end
 
+-- Whether a run is claimed as it is fired although its queue is paused or limited: then it waits there. The queue of a
+-- local executor begins with a dot and has no limit.
+local function has_to_wait(run)
+  if run[STATUS] ~= RUNNING or run[LANE]:sub(1, 1) == '.' or not any(prefix .. 'limits') then return false end
+  if call('HEXISTS', prefix .. 'limits', queue_of(run[LANE])) == 0 then return false end
+  local _, _, priority = numbers_of(run[NUMBERS])
+  run[STATUS], run[URGENCY] = PENDING, urgency_of(tonumber(priority), tonumber(run[RUN_AT]))
+  local given, left = run[MORE].fields, { 'a', '0' }
+  for i = 1, #given, 2 do
+    if given[i] ~= 'a' and given[i] ~= 'k' and given[i] ~= 'h' then
+      left[#left + 1], left[#left + 2] = given[i], given[i + 1]
+    end
+  end
+  run[MORE].fields = left
+  return true
+end
+
 local function take(step)
   local id, next_at, besides = step[1], step[3], step[8]
   local state = state_of[id]
@@ -51,8 +68,9 @@ local function take(step)
   note(hdels, hidden, id)
   local answer, sum = {}, unfinished_of(state)
   for i, run in ipairs(step[5]) do
+    local waits = has_to_wait(run)
     local new, more = insert(run, until_), run[MORE]
-    answer[i] = new and '1' or '0'
+    answer[i] = not new and '0' or waits and '2' or '1'
     if new and more and more.job == id and more.incarnation == incarnation_of(state) then
       owed[more.incarnation .. id] = nil -- written with the state
       sum = sum + 1
