@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from mainspring.app.runs import Runs
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
+from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.policy import Backoff, Policy
 from mainspring.core.run import FINAL, ON, After, Call, Report, Result, Run, Status, describe
 from mainspring.core.waiting.followups import with_hooks
@@ -87,7 +88,7 @@ class SimExecutor(BaseExecutor):
         world = self._process.world
         started = self.now()
         world.trace("start", run.id, run.attempt)
-        self._oracle.edges.started(run)
+        self._oracle.started(run)
         long = world.chance.random() < 0.15
         world.sleep(self._process, world.chance.randrange(10_000, (40 if long else 3) * SECOND))
         cancelled = self._running.pop(run.id)
@@ -124,7 +125,7 @@ class Scenario:
         self._names = 0
         self._nodes: list[Process] = []
         self._outside = Process(self.world, "outside", 0)
-        self._queue = "work" if seed % 2 else ".default"
+        self._queue, self._alias = ("work", THREADS_EXECUTOR) if seed % 2 else (".default", "default")
 
     def run(self) -> History:
         world, chance = self.world, self.world.chance
@@ -177,8 +178,8 @@ class Scenario:
         executor = SimExecutor(process, self.store.oracle)
         queues = None if self._queue == ".default" else {"work": None}
         node = Node(
-            {"default": executor}, clock=SimClock(process), lease=LEASE, timezone=UTC, queues=queues,
-            prepare=lambda run: replace(run, executor="default"),
+            {self._alias: executor}, clock=SimClock(process), lease=LEASE, timezone=UTC, queues=queues,
+            prepare=lambda run: replace(run, executor=self._alias),
         )  # fmt: skip
         node.id, node._stem = process.name, f"{process.name}-"
         wire = Wire(self.store, process, self.faults)

@@ -8,15 +8,17 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from itertools import count
 from typing import Any
+from zlib import crc32
 
 from greenlet import GreenletExit
 from msgspec.structs import replace
 
 from mainspring.core.insight.acts import Act
 from mainspring.core.job import Job
-from mainspring.core.lanes import Want
+from mainspring.core.lanes import Want, is_local
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
+from mainspring.core.stored.settling import unclaimed
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
 from tests.simulation.edges import EdgeOracle, SimEdges
@@ -95,10 +97,11 @@ class SimStore:
         later = [max(e.job.at, e.hidden_until) for e in entries if e.job.at is not None and e.hidden_until <= now]
         return DuePage(now, page, min((at for at in later if at > now), default=None))
 
-    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
-        return [self._fire(step, lease) for step in firings]
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
+        waiting: list[str] = []
+        return Answers([self._fire(step, lease, waiting) for step in firings], waiting=waiting)
 
-    def _fire(self, step: Firing, lease: float) -> tuple[str, ...] | None:
+    def _fire(self, step: Firing, lease: float, waiting: list[str]) -> tuple[str, ...] | None:
         entry, now = self.jobs.get(step.job_id), self.world.now
         if entry is None:
             return None
@@ -114,6 +117,9 @@ class SimStore:
             if self.mutant is Mutant.FIRE_TWICE and run.id in self.runs:
                 run = replace(run, id=f"{run.id}+{next(self._versions)}")
             if run.id not in self.runs:
+                if run.token is not None and not is_local(run.queue) and crc32(run.id.encode()) % 5 == 0:
+                    run = unclaimed(run)  # as if a person had just paused the queue
+                    waiting.append(run.id)
                 until = self._lease(lease)
                 self.oracle.edges.added(run)
                 run = self.edges.judged(run, now) if run.after else run
@@ -323,6 +329,7 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self.world = world
         self.faults: list[str] = []
+        self.granted: set[tuple[str, str | None]] = set()
         self.leases: dict[str, tuple[str, int]] = {}
         self.ended: Counter[str] = Counter()
         self.fires: Counter[tuple[str, int]] = Counter()
@@ -354,7 +361,14 @@ class Oracle:
         if run.id in self.to_be_stopped:
             self.fault(f"{run.id} was claimed again after its cancel was accepted")
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
+        self.granted.add((run.id, run.token))
         self.gates.claimed(run)
+
+    def started(self, run: Run) -> None:
+        """Hear that a run is executed."""
+        if (run.id, run.token) not in self.granted:
+            self.fault(f"{run.id} was started under a token that never held it")
+        self.edges.started(run)
 
     def renewed(self, run: Run, lease: float) -> None:
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)

@@ -269,6 +269,10 @@ class Node:
         """The queues this node claims from."""
         return tuple(f".{alias}" for alias in self.executors) if self.queues is None else tuple(self.queues)
 
+    def claims_freely(self, queue: str) -> bool:
+        """Return True if this node serves a queue and sets it no limit of runs at once."""
+        return self.queues is not None and self.queues.get(queue, 0) is None
+
     @property
     def lanes(self) -> dict[str, tuple[str, ...]]:
         """The lanes that this node claims for each of its executors.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import THREADS_EXECUTOR, is_local, lane_of
 from mainspring.core.plan import DueJob, Firing, MissedFires, Place, Plan, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
@@ -126,8 +128,11 @@ class SchedulerTick:
                 missed[due.job.id] = planned.missed
         if not firings:
             return soonest
+        if places.lanes and link.node.watcher is not None:
+            link.node.watcher.claiming(link.node.id, places.token, places.lanes)
+        waiting: set[str] = set()
         try:
-            answers = self._take(firings)
+            answers = self._take(firings, waiting)
         except BaseException:
             # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
             link.worker.uncertain.append(places.token)
@@ -152,7 +157,7 @@ class SchedulerTick:
                 if run.id not in inserted:
                     continue
                 added.append(run)
-                if run.token is None:
+                if run.token is None or run.id in waiting:
                     queues.add(run.queue)
                 else:
                     started.append(run)
@@ -180,17 +185,22 @@ class SchedulerTick:
             return planned
         return plan(due, now, self.link.node.clock.random())
 
-    def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
-        """Let the store take these steps; if it fails, retry smaller parts, so that one bad step delays no other."""
+    def _take(self, firings: list[Firing], waiting: set[str]) -> Sequence[tuple[str, ...] | Exception | None]:
+        """Let the store take these steps, and note the runs that wait although the steps had claimed them.
+
+        If the store fails, retry smaller parts, so that one bad step delays no other.
+        """
         try:
-            return [*self.link.store.fire(firings, self.link.node.lease)]
+            answers = self.link.store.fire(firings, self.link.node.lease)
+            waiting.update(answers.waiting)
+            return answers
         except OSError:  # the store is away
             raise
         except Exception as error:
             if len(firings) == 1:
                 return [error]
         half = len(firings) // 2
-        return self._take(firings[:half]) + self._take(firings[half:])
+        return [*self._take(firings[:half], waiting), *self._take(firings[half:], waiting)]
 
     def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
@@ -221,29 +231,38 @@ class _Places:
 
     def __init__(self, link: StoreLink, now: int) -> None:
         self.link = link
-        self._now = now
         self.token = link.node.new_token()
+        self.lanes: list[str] = []
+        """The lanes for whose runs this node has free slots."""
+        self._until = now + int(link.node.lease * SECOND)
+        self._left = link.node.runs_left()
         self._free: dict[str, int] = {}
-        self._places: dict[str, tuple[Place, Place]] = {}
-        self._queues: dict[tuple[str, str | None], Place] = {}
+        self._places: dict[tuple[str, str | None], tuple[Place, Place | None, str]] = {}
 
     def of(self, job: Job, runs: bool) -> Place | None:
         """Return the place for the job's run; None if this node lacks its executor."""
-        alias = job.executor
+        node, alias = self.link.node, job.executor
         if alias == "queue":
-            where = job.queue, self.link.node.executor_for(job.call, job.policy)
-            return self._queues.get(where) or self._queues.setdefault(where, Place(job.queue, executor=where[1]))
-        known = self._places.get(alias)
-        if known is None:
-            if alias not in self.link.node.executors:
-                return None
-            queue = f".{alias}"
-            until = self._now + int(self.link.node.lease * SECOND)
-            known = Place(queue), Place(queue, self.link.node.id, self.token, until)
-            self._places[alias] = known
-            # Runs that already wait in the queue go first.
-            self._free[alias] = 0 if self.link.worker.waits(queue) else self.link.node.free(alias)
-        if runs and self._free[alias] > 0:
-            self._free[alias] -= 1
-            return known[1]
-        return known[0]
+            where = job.queue, node.executor_for(job.call, job.policy)
+        elif alias in node.executors:
+            where = f".{alias}", None
+        else:
+            return None
+        waiting, started, alias = self._places.get(where) or self._add(*where)
+        if not runs or started is None or min(self._left, self._free[alias]) <= 0:
+            return waiting
+        self._left -= 1
+        self._free[alias] -= 1
+        return started
+
+    def _add(self, queue: str, executor: str | None) -> tuple[Place, Place | None, str]:
+        """Make the places in a queue and, if this node would claim its runs at once, in a slot of the executor."""
+        node, lane = self.link.node, lane_of(queue, executor)
+        alias, started = queue[1:] if is_local(queue) else executor or THREADS_EXECUTOR, None
+        # Runs that already wait in the lane go first.
+        if (is_local(queue) or node.claims_freely(queue)) and not self.link.worker.waits(lane):
+            self.lanes.append(lane)
+            self._free.setdefault(alias, node.room_of(alias))
+            started = Place(queue, node.id, self.token, self._until, executor)
+        places = self._places[queue, executor] = Place(queue, executor=executor), started, alias
+        return places

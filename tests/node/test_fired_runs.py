@@ -1,0 +1,193 @@
+"""A job fired into a queue that the node serves: its run starts in a free slot at once, or waits in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.core.instants import from_us
+from mainspring.core.job import Job
+from mainspring.core.lanes import PROCESSES_EXECUTOR, THREADS_EXECUTOR, Want
+from mainspring.core.plan import Firing
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run, Status
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.base import Answers, ClaimedRuns, RunQuery
+from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.node.node import Node
+from mainspring.node.store_link import StoreLink
+from mainspring.testing.clock import VirtualClock
+from mainspring.triggers.interval import IntervalTrigger
+from tests.node.bench import HandExecutor, work
+
+SLOTS = 3
+
+
+class CountingStore(MemoryJobStore):
+    """Counts claims, and may lose the reply to a fire."""
+
+    claims = 0
+    loses_reply = False
+
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        self.claims += 1
+        return super().claim(wants, node=node, token=token, lease=lease)
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
+        answers = super().fire(firings, lease)
+        if self.loses_reply:
+            self.loses_reply = False
+            raise StoreUnavailable("the reply was lost")
+        return answers
+
+
+class Bench:
+    """A node that serves the queue `mail` with three threads and one process; its ticks are called by hand."""
+
+    def __init__(self, clock: VirtualClock, **options: Any) -> None:
+        self.clock, self.store = clock, CountingStore(clock)
+        self.threads, self.processes = HandExecutor(SLOTS), HandExecutor(1)
+        self.node = Node(
+            {THREADS_EXECUTOR: self.threads, PROCESSES_EXECUTOR: self.processes},
+            clock=clock,
+            timezone=UTC,
+            prepare=lambda run: replace(run, executor=run.executor or THREADS_EXECUTOR),
+            executor_for=lambda call, policy: PROCESSES_EXECUTOR if policy.isolation else None,
+            **{"queues": {"mail": None}, **options},
+        )
+        self.link = self.node.links["default"] = StoreLink(self.node, "default", self.store)
+        for executor in (self.threads, self.processes):
+            executor.now = self.node.elapsed
+
+    def add_jobs(self, number: int, queue: str = "mail", policy: Policy | None = None) -> None:
+        now = self.clock.now()
+        for n in range(number):
+            trigger = IntervalTrigger(hours=1, start_date=from_us(now), timezone="UTC")
+            call = Call(work, name="work")
+            options: dict[str, Any] = {} if policy is None else {"policy": policy}
+            self.store.add_job(Job(f"job-{n}", call, trigger, at=now, executor="queue", queue=queue, **options))
+
+    def statuses(self) -> list[Status]:
+        return sorted(run.status for run in self.store.find_runs(RunQuery()))
+
+
+@pytest.fixture
+def bench(clock: VirtualClock) -> Bench:
+    return Bench(clock)
+
+
+def test_a_fired_run_starts_in_a_free_slot_without_a_claim(bench: Bench) -> None:
+    bench.add_jobs(1)
+    bench.link.scheduler()
+    [(run, _)] = bench.threads.given.values()
+    assert (run.queue, run.executor, run.attempt, run.node) == ("mail", THREADS_EXECUTOR, 1, bench.node.id)
+    bench.link.worker.claims()
+    assert bench.store.claims == 0
+    bench.threads.end_all()
+    bench.link.worker.settles()
+    assert bench.statuses() == [Status.SUCCEEDED]
+
+
+def test_fires_beyond_the_free_slots_wait_and_are_claimed(bench: Bench) -> None:
+    bench.add_jobs(SLOTS + 2)
+    bench.link.scheduler()
+    assert len(bench.threads.given) == SLOTS
+    assert bench.statuses() == [Status.PENDING] * 2 + [Status.RUNNING] * SLOTS
+    bench.threads.end_all()
+    bench.link.worker()
+    bench.link.worker()
+    assert len(bench.threads.given) == 2
+
+
+def test_a_fire_into_another_executor_takes_its_slots(bench: Bench) -> None:
+    bench.add_jobs(2, policy=Policy(isolation="process"))
+    bench.link.scheduler()
+    assert (len(bench.processes.given), len(bench.threads.given)) == (1, 0)
+    assert bench.statuses() == [Status.PENDING, Status.RUNNING]
+
+
+def test_runs_that_wait_already_go_first(bench: Bench) -> None:
+    now = bench.clock.now()
+    waiting = [Run(id=f"r{n}", call=Call(work, name="work"), queue="mail", run_at=now - 1) for n in range(SLOTS)]
+    bench.store.add_runs(waiting)
+    bench.link.worker.look_everywhere()
+    bench.add_jobs(1)
+    bench.link.scheduler()
+    bench.link.worker.claims()
+    assert list(bench.threads.given) == [run.id for run in waiting]
+    assert bench.statuses() == [Status.PENDING] + [Status.RUNNING] * SLOTS
+
+
+@pytest.mark.parametrize("queues", [{"other": None}, {"mail": 2}])
+def test_a_fire_into_a_queue_that_the_node_limits_or_does_not_serve_waits(
+    clock: VirtualClock, queues: dict[str, int | None]
+) -> None:
+    bench = Bench(clock, queues=queues)
+    bench.add_jobs(3)
+    bench.link.scheduler()
+    assert bench.statuses() == [Status.PENDING] * 3
+    bench.link.worker.claims()
+    assert len(bench.threads.given) == queues.get("mail", 0)
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_fire_into_a_queue_that_is_paused_or_limited_waits(bench: Bench, limit: int) -> None:
+    bench.store.set_gate("queue:mail", limit)
+    bench.add_jobs(2)
+    bench.link.scheduler()
+    assert (bench.statuses(), bench.link.claims, bench.link.in_flight) == ([Status.PENDING] * 2, {}, {})
+    bench.link.worker.claims()
+    assert len(bench.threads.given) == limit
+    bench.store.set_gate("queue:mail", None)
+    bench.clock.advance(1)
+    bench.link.worker.look_everywhere()
+    bench.link.worker.claims()
+    assert len(bench.threads.given) == 2
+
+
+def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(bench: Bench) -> None:
+    bench.add_jobs(2)
+    bench.store.loses_reply = True
+    with pytest.raises(StoreUnavailable):
+        bench.link.scheduler()
+    assert bench.threads.given == {}
+    bench.link.worker.claims()
+    assert len(bench.threads.given) == 2
+    assert bench.statuses() == [Status.RUNNING] * 2
+
+
+class Watching:
+    """A watcher that lets the process execute two more runs, and notes what it hears."""
+
+    steady_since: float | None = None
+    began_at = 0.0
+    runs_left: int | None = 2
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.heard: list[tuple[str, Any]] = []
+
+    def stop_all(self) -> None: ...
+
+    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
+        assert self.bench.store.find_runs(RunQuery()) == []
+        self.heard.append((token, list(lanes)))
+
+    def claimed(self, runs: Sequence[Run]) -> None:
+        assert self.bench.threads.given == {}
+        self.heard.append(("claimed", {run.token for run in runs}))
+
+    def ended(self, run_ids: Sequence[str]) -> None: ...
+
+
+def test_the_watcher_hears_of_the_token_before_the_fire_and_of_the_runs_before_they_start(bench: Bench) -> None:
+    bench.node.watcher = watching = Watching(bench)
+    bench.add_jobs(SLOTS)
+    bench.link.scheduler()
+    (token, lanes), (_, tokens) = watching.heard
+    assert (lanes, tokens) == (["mail"], {token})
+    assert len(bench.threads.given) == watching.runs_left
