@@ -36,7 +36,7 @@ def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
 def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -> Run:
     """Return a run as blocked, pending or refused, by the id, the edge's mask and the status of each predecessor.
 
-    A run that need not wait for any of them keeps its `run_at`.
+    A run that has waited for them, and need not any longer, is released. One that never had to keeps its `run_at`.
     """
     waits, refused = 0, None
     for run_id, mask, status in before:
@@ -49,7 +49,9 @@ def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -
         return refused_by(run, refused, now)
     if waits:
         return replace(run, status=_BLOCKED, waits=waits)
-    return replace(run, status=_PENDING, waits=0, run_at=due_at(run.run_at, now))
+    if run.waits:
+        return released(run, now)
+    return replace(run, status=_PENDING, run_at=due_at(run.run_at, now))
 
 
 def refused_by(run: Run, by: str, now: int) -> Run:
