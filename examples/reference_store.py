@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -73,7 +73,7 @@ class ReferenceStore(JobStore):
         self._edges: dict[str, dict[str, int]] = {}  # by successor: its predecessors, and the mask of each
         self._refused: list[str] = []  # what the present call has refused
         self._ended: dict[str, int] = {}  # finished runs in the order in which they ended, and how long to keep each
-        self._deleted: dict[str, int] = {}  # ids of deleted runs, and when they were
+        self._deleted: dict[str, int] = {}  # ids of deleted runs, and how long they stay known
         self._totals = dict.fromkeys(sorted(FINAL), 0)
         self._gates: defaultdict[str, GateState] = defaultdict(GateState)
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
@@ -235,6 +235,7 @@ class ReferenceStore(JobStore):
             before = self.get_runs([outcome.run.id for outcome in outcomes])
             ended: set[str | None] = set()
             answers = [self._settle(outcome, ended) for outcome in outcomes]
+            # Their predecessors may have ended in this call, or they were sent back.
             for run in [run for run in self._all(Status.BLOCKED) if run.waits]:
                 self._write(self._judged(run))
             for outcome, written in zip(outcomes, answers, strict=True):
@@ -252,7 +253,7 @@ class ReferenceStore(JobStore):
             return False  # another run has its unique key
         if is_sent_back(stored, run):
             self._cut(run.id, behind=stored.status in FINAL)
-            # `settle` judges it next, and counts.
+            # If it is blocked, `settle` judges it next, and sets the right number.
             run = replace(run, refused=None, waits=1 if run.status is Status.BLOCKED else 0)
         else:
             run = settled(outcome, stored, self._now())
@@ -291,15 +292,14 @@ class ReferenceStore(JobStore):
             for run_id in found:
                 self._cut(run_id, behind=True)
                 del self._runs[run_id], self._ended[run_id]
-                self._deleted[run_id] = self._now()
+                self._deleted[run_id] = self._now() + HOUR
             return len(found)
 
     def prune(self, limit: int = 1000) -> int:
         with self._changed:
-            now = self._now()
-            needed = {run.gate for run in self._all(*UNFINISHED)}
+            now, used = self._now(), {run.gate for run in self._all(*UNFINISHED)}
             for name, gate in list(self._gates.items()):
-                if name not in needed and gate.allowed is None and gate.tat <= now:
+                if gate.allowed is None and gate.tat <= now and name not in used:
                     del self._gates[name]
             ended = [run for run_id in self._ended if (run := self._runs[run_id]).status is not Status.BROKEN]
             usual = [run.id for run in ended if run.policy.retention is None]
@@ -321,7 +321,7 @@ class ReferenceStore(JobStore):
         return run.id
 
     def _is_known(self, run_id: str) -> bool:
-        return run_id in self._runs or self._deleted.get(run_id, -HOUR) + HOUR > self._now()
+        return run_id in self._runs or self._deleted.get(run_id, 0) > self._now()
 
     def _write(self, run: Run) -> Run:
         """Write a run's next record, and count an end that it had not reached before."""
@@ -359,7 +359,7 @@ class ReferenceStore(JobStore):
             self._refused.append(run.id)
         return judged
 
-    def _check_edges(self, runs: Iterable[Run]) -> None:
+    def _check_edges(self, runs: Sequence[Run]) -> None:
         check_edges([run for run in runs if run.id not in self._runs], self._followed)
 
     def _followed(self, run_id: str) -> int:
@@ -434,13 +434,11 @@ class ReferenceStore(JobStore):
         with self._changed:
             if query is not None:
                 return Stats(matching=len(self._matching(query)))
-            names = {run.queue for run in self._runs.values() if run.status not in FINAL}
-            limits = {name: gate.allowed for name, gate in sorted(self._gates.items()) if gate.allowed is not None}
-            for name in [name for name in limits if name.startswith(QUEUE_GATE)]:
-                names.add(name.removeprefix(QUEUE_GATE))
-                del limits[name]
+            allowed = {name: gate.allowed for name, gate in sorted(self._gates.items()) if gate.allowed is not None}
+            limits = {name: number for name, number in allowed.items() if not name.startswith(QUEUE_GATE)}
+            names = {name.removeprefix(QUEUE_GATE) for name in allowed.keys() - limits.keys()}
+            queues = [self._queue(name) for name in sorted(names | {run.queue for run in self._all(*UNFINISHED)})]
             totals = {str(status): number for status, number in self._totals.items()}
-            queues = [self._queue(name) for name in sorted(names)]
             return Stats(queues=queues, totals=totals, jobs=len(self._jobs), limits=limits)
 
     def _queue(self, name: str) -> QueueInfo:
