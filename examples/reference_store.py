@@ -26,21 +26,8 @@ from mainspring.core.stored.edges import check_edges, judge_after
 from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.jobstores.base import (
-    CHANGES,
-    ENDS,
-    Answers,
-    BrokenJob,
-    ClaimedRuns,
-    DuePage,
-    Hold,
-    JobList,
-    JobStore,
-    NodeInfo,
-    QueueInfo,
-    RunQuery,
-    Stats,
-)
+from mainspring.jobstores.base import CHANGES, ENDS, Answers, BrokenJob, ClaimedRuns, DuePage, Hold, JobList, JobStore
+from mainspring.jobstores.values import NodeInfo, QueueInfo, RunQuery, Stats
 
 HOUR = 3600 * SECOND
 WEEK = 7 * 86400 * SECOND
@@ -195,7 +182,7 @@ class ReferenceStore(JobStore):
 
     def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
         with self._changed:
-            self._check_edges(runs)
+            check_edges(runs, self._runs, self._followed)
             self._refused = []
             return Answers([self._add(run) for run in runs], self._refused)
 
@@ -230,7 +217,7 @@ class ReferenceStore(JobStore):
 
     def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._changed:
-            self._check_edges([run for outcome in outcomes for run in outcome.then])
+            check_edges([run for outcome in outcomes for run in outcome.then], self._runs, self._followed)
             self._refused = []
             before = self.get_runs([outcome.run.id for outcome in outcomes])
             ended: set[str | None] = set()
@@ -358,9 +345,6 @@ class ReferenceStore(JobStore):
         if judged.refused is not None:
             self._refused.append(run.id)
         return judged
-
-    def _check_edges(self, runs: Sequence[Run]) -> None:
-        check_edges([run for run in runs if run.id not in self._runs], self._followed)
 
     def _followed(self, run_id: str) -> int:
         return sum(run_id in before for before in self._edges.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,13 +18,15 @@ _BITS: Final = {status: bit_of(status) for status in FINAL}
 _BLOCKED, _PENDING = Status.BLOCKED, Status.PENDING
 
 
-def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
-    """Raise ValueError if a run would have too many predecessors or successors once these new runs are added.
+def check_edges(runs: Iterable[Run], stored: Container[str], followed: Callable[[str], int]) -> None:
+    """Raise ValueError if a run would have too many predecessors or successors once these runs are added.
 
-    `followed` returns the number of successors of a run.
+    A run whose id is `stored` is not added again. `followed` returns the number of successors of a run.
     """
     successors: dict[str, int] = {}
     for run in runs:
+        if not run.after or run.id in stored:
+            continue
         if len(run.after) > MOST_EDGES:
             raise ValueError(f"run {run.id!r} comes after {len(run.after)} runs; at most {MOST_EDGES} are allowed")
         for after in run.after:
