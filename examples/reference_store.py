@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -22,25 +22,12 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import Want, is_local
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status
-from mainspring.core.stored.edges import check_edges, judge_after, released
+from mainspring.core.stored.edges import check_edges, judge_after
 from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled, unclaimed
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.jobstores.base import (
-    CHANGES,
-    ENDS,
-    Answers,
-    BrokenJob,
-    ClaimedRuns,
-    DuePage,
-    Hold,
-    JobList,
-    JobStore,
-    NodeInfo,
-    QueueInfo,
-    RunQuery,
-    Stats,
-)
+from mainspring.jobstores.base import CHANGES, ENDS, Answers, BrokenJob, ClaimedRuns, DuePage, Hold, JobList, JobStore
+from mainspring.jobstores.values import NodeInfo, QueueInfo, RunQuery, Stats
 
 HOUR = 3600 * SECOND
 WEEK = 7 * 86400 * SECOND
@@ -68,12 +55,12 @@ class ReferenceStore(JobStore):
         self._shift = 0
         self._versions = itertools.count(1)
         self._jobs: dict[str, Entry] = {}
-        self._aside: list[tuple[BrokenJob, Entry]] = []
+        self._aside: list[BrokenJob] = []  # the payload of each is the entry of the job
         self._runs: dict[str, Run] = {}
         self._edges: dict[str, dict[str, int]] = {}  # by successor: its predecessors, and the mask of each
         self._refused: list[str] = []  # what the present call has refused
-        self._ended: dict[str, int] = {}  # finished runs in the order in which they ended, and when
-        self._deleted: dict[str, int] = {}  # ids of deleted runs, and when they were
+        self._ended: dict[str, int] = {}  # finished runs in the order in which they ended, and how long to keep each
+        self._deleted: dict[str, int] = {}  # ids of deleted runs, and how long they stay known
         self._totals = dict.fromkeys(sorted(FINAL), 0)
         self._gates: defaultdict[str, GateState] = defaultdict(GateState)
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
@@ -100,19 +87,18 @@ class ReferenceStore(JobStore):
 
     def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
         with self._changed:
+            before = len(self._jobs) + len(self._aside)
             if broken:
-                aside = self._aside
-                self._aside = [each for each in aside if job_ids is not None and each[0].id not in job_ids]
-                return len(aside) - len(self._aside)
-            found = [job_id for job_id in list(self._jobs) if job_ids is None or job_id in job_ids]
-            for job_id in found:
-                del self._jobs[job_id]
-            return len(found)
+                self._aside = [each for each in self._aside if job_ids is not None and each.id not in job_ids]
+            else:
+                for job_id in [*self._jobs] if job_ids is None else job_ids:
+                    self._jobs.pop(job_id, None)
+            return before - len(self._jobs) - len(self._aside)
 
     def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
         with self._changed:
             if broken:
-                return JobList(broken=[each for each, _ in self._aside if job_ids is None or each.id in job_ids])
+                return JobList(broken=[each for each in self._aside if job_ids is None or each.id in job_ids])
             jobs = [entry.job.copy() for entry in self._jobs.values() if job_ids is None or entry.job.id in job_ids]
             return JobList(jobs=sorted(jobs, key=lambda job: (job.at is None, job.at or 0)))
 
@@ -122,28 +108,26 @@ class ReferenceStore(JobStore):
             if reason is not None:
                 if entry is None or entry.job.version != version:
                     return False
-                at = self._now()
-                self._aside.append((BrokenJob(id=job_id, reason=reason, payload=entry.job.copy(), at=at), entry))
+                self._aside.append(BrokenJob(id=job_id, reason=reason, payload=entry, at=self._now()))
                 del self._jobs[job_id]
                 return True
-            last = next((each for each in reversed(self._aside) if each[0].id == job_id), None)
+            last = next((each for each in reversed(self._aside) if each.id == job_id), None)
             if last is None:
                 return False
             if entry is not None:
                 raise ConflictingIdError(job_id)
             self._aside.remove(last)
-            self._jobs[job_id] = last[1]
-            self._stamp(last[1])
+            self._jobs[job_id] = last.payload
+            self._stamp(last.payload)
             return True
 
     def due(self, limit: int, hold: float) -> DuePage:
         with self._changed:
             now = self._now()
-            timed = [entry for entry in self._jobs.values() if entry.job.at is not None]
+            timed = sorted((entry for entry in self._jobs.values() if entry.job.at is not None), key=_at)
             if not limit and not hold:
-                return DuePage(now, [], min((_at(entry) for entry in timed), default=None))
-            shown = sorted((entry for entry in timed if _at(entry) <= now >= entry.hidden_until), key=_at)
-            page = shown[:limit]
+                return DuePage(now, [], _at(timed[0]) if timed else None)
+            page = [entry for entry in timed if _at(entry) <= now >= entry.hidden_until][:limit]
             others = [max(_at(entry), entry.hidden_until) for entry in timed if entry not in page]
             for entry in page:
                 entry.hidden_until = now + int(hold * SECOND)
@@ -170,9 +154,9 @@ class ReferenceStore(JobStore):
             self._stamp(entry)
         new = [run for run in step.runs if not self._is_known(run.id)]
         for run in new:
-            if run.status is Status.RUNNING and (is_local(run.queue) or self._limit(run.queue) is None):
+            if run.status is Status.RUNNING and is_local(run.queue):
                 run = replace(run, lease_until=now + int(lease * SECOND))
-            elif run.status is Status.RUNNING:
+            elif run.status is Status.RUNNING:  # a quicker store leases this one, too, if its queue has no limit
                 run = unclaimed(run)
                 waiting.append(run.id)
             self._add(run)
@@ -181,17 +165,12 @@ class ReferenceStore(JobStore):
         return tuple(run.id for run in new if run.id in self._runs)
 
     def _put(self, job: Job) -> None:
-        """Write a job; one that is new gets an incarnation, one that is replaced keeps it."""
-        entry = self._jobs.get(job.id)
-        own = job.copy()
-        if entry is None:
-            entry = self._jobs[job.id] = Entry(own)
-            own.incarnation = 0
-        else:
-            own.incarnation, entry.job = entry.job.incarnation, own
+        """Write a copy of a job; a new job gets an incarnation, and one that is replaced keeps it."""
+        before = self._jobs.get(job.id)
+        entry = self._jobs[job.id] = Entry(job.copy(), None if before is None else before.miss)
         self._stamp(entry)
-        own.incarnation = own.incarnation or own.version
-        job.version, job.incarnation = own.version, own.incarnation
+        entry.job.incarnation = entry.job.version if before is None else before.job.incarnation
+        job.version, job.incarnation = entry.job.version, entry.job.incarnation
 
     def _stamp(self, entry: Entry) -> None:
         """Give a job that is written a version that no job ever had, and show it again."""
@@ -201,8 +180,7 @@ class ReferenceStore(JobStore):
     def _due(self, entry: Entry) -> DueJob:
         job, at = entry.job.copy(), _at(entry)
         mine = f"{job.id}@{job.incarnation}@"
-        counted = (run for run in self._runs.values() if run.counted and run.status not in FINAL)
-        unfinished = sum(run.id.startswith(mine) for run in counted)
+        unfinished = sum(run.counted and run.id.startswith(mine) for run in self._all(*UNFINISHED))
         nominal = at if job.nominal is None else job.nominal
         return DueJob(job, at, nominal, job.version, job.incarnation, unfinished, entry.miss)
 
@@ -210,7 +188,7 @@ class ReferenceStore(JobStore):
 
     def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
         with self._changed:
-            self._check_edges(runs)
+            check_edges(runs, self._runs, self._followed)
             self._refused = []
             return Answers([self._add(run) for run in runs], self._refused)
 
@@ -221,15 +199,14 @@ class ReferenceStore(JobStore):
             if not held:  # otherwise the answer to an earlier call was lost
                 for lanes, limit in wants:
                     held += self._claim(lanes, limit, node, token, now + int(lease * SECOND))
-            times = [max(run.run_at, now) for run in self._waiting(lane for lanes, _ in wants for lane in lanes)]
+            waiting = self._waiting([lane for lanes, _ in wants for lane in lanes])
+            times = [max(run.run_at, now) for run in waiting if not self._is_full(run.queue)]
             return ClaimedRuns(now, [self._shown(run) for run in sorted(held, key=_urgency)], min(times, default=None))
 
-    def _claim(self, lanes: Iterable[str], limit: int, node: str, token: str, until: int) -> list[Run]:
+    def _claim(self, lanes: Sequence[str], limit: int, node: str, token: str, until: int) -> list[Run]:
         taken: list[Run] = []
         for run in sorted(self._waiting(lanes), key=_urgency):
-            # The runs before it may have filled its queue.
-            may_start = run.run_at <= self._now() and len(taken) < limit and not self._is_full(run.queue)
-            if may_start and self._passes_gate(run):
+            if len(taken) < limit and run.run_at <= self._now() and self._may_start(run):
                 taken.append(self._write(claimed(run, node, token, self._now(), until)))
         return taken
 
@@ -246,26 +223,22 @@ class ReferenceStore(JobStore):
 
     def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._changed:
-            self._check_edges([run for outcome in outcomes for run in outcome.then])
+            check_edges([run for outcome in outcomes for run in outcome.then], self._runs, self._followed)
             self._refused = []
-            before = {outcome.run.id: self._runs.get(outcome.run.id) for outcome in outcomes}
+            before = self.get_runs([outcome.run.id for outcome in outcomes])
             ended: set[str | None] = set()
-            back: list[Run] = []
-            answers = [self._settle(outcome, ended, back) for outcome in outcomes]
-            self._judge_blocked()
-            for run in back:
-                self._link(run)
+            answers = [self._settle(outcome, ended) for outcome in outcomes]
+            # Their predecessors may have ended in this call, or they were sent back.
+            for run in [run for run in self._all(Status.BLOCKED) if run.waits]:
                 self._write(self._judged(run))
             for outcome, written in zip(outcomes, answers, strict=True):
                 for follower in outcome.then if written else ():
                     self._add(follower)
-            for old in before.values():
-                self._free_slot(old)
-            if ended:
-                self._tell(ENDS)
+            for gate in {run.gate for run in before if run is not None and run.gate is not None}:
+                self._let_in(gate)
             return Answers(answers, self._refused)
 
-    def _settle(self, outcome: Outcome, ended: set[str | None], back: list[Run]) -> bool:
+    def _settle(self, outcome: Outcome, ended: set[str | None]) -> bool:
         run, stored = outcome.run, self._runs.get(outcome.run.id)
         if stored is None or not holds(outcome.condition, stored, run, self._now(), ended):
             return False
@@ -273,11 +246,10 @@ class ReferenceStore(JobStore):
             return False  # another run has its unique key
         if is_sent_back(stored, run):
             self._cut(run.id, behind=stored.status in FINAL)
-            run = replace(run, refused=None, waits=0)
-            if run.status is Status.BLOCKED:
-                back.append(run)
+            # If it is blocked, `settle` judges it next, and sets the right number.
+            run = replace(run, refused=None, waits=1 if run.status is Status.BLOCKED else 0)
         else:
-            run = settled(outcome, self._shown(stored), self._now())
+            run = settled(outcome, stored, self._now())
         if run.status in FINAL:
             ended.add(run.id)
         self._write(run)
@@ -292,8 +264,7 @@ class ReferenceStore(JobStore):
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         with self._changed:
-            found = [self._runs.get(run_id) for run_id in run_ids]
-            return [None if run is None else self._shown(run) for run in found]
+            return [self._shown(self._runs[run_id]) if run_id in self._runs else None for run_id in run_ids]
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         with self._changed:
@@ -314,22 +285,21 @@ class ReferenceStore(JobStore):
             for run_id in found:
                 self._cut(run_id, behind=True)
                 del self._runs[run_id], self._ended[run_id]
-                self._deleted[run_id] = self._now()
+                self._deleted[run_id] = self._now() + HOUR
             return len(found)
 
     def prune(self, limit: int = 1000) -> int:
         with self._changed:
-            now = self._now()
-            needed = {run.gate for run in self._all(*UNFINISHED)}
+            now, used = self._now(), {run.gate for run in self._all(*UNFINISHED)}
             for name, gate in list(self._gates.items()):
-                if name not in needed and gate.allowed is None and gate.tat <= now:
+                if gate.allowed is None and gate.tat <= now and name not in used:
                     del self._gates[name]
             ended = [run for run_id in self._ended if (run := self._runs[run_id]).status is not Status.BROKEN]
-            usual = [run for run in ended if run.policy.retention is None]
-            many = usual[: max(0, len(usual) - self.keep_runs)]
-            old = [run for run in ended if self._ended[run.id] + _retention(run) <= now]
-            over = dict.fromkeys(run.id for run in (*old, *many) if not self._is_needed(run.id))
-            return self.delete_runs(list(over)[:limit])
+            usual = [run.id for run in ended if run.policy.retention is None]
+            too_many = usual[: max(0, len(usual) - self.keep_runs)]
+            too_old = [run.id for run in ended if self._ended[run.id] <= now]
+            over = dict.fromkeys(too_many + too_old)
+            return self.delete_runs([run_id for run_id in over if not self._is_needed(run_id)][:limit])
 
     def _add(self, run: Run) -> str | None:
         """Add a run; return its id, or that of the run that has its unique key, or None without a predecessor."""
@@ -340,12 +310,11 @@ class ReferenceStore(JobStore):
             return holder
         if any(after.id not in self._runs for after in run.after):
             return None
-        self._link(run)
         self._write(self._judged(run) if run.after else run)
         return run.id
 
     def _is_known(self, run_id: str) -> bool:
-        return run_id in self._runs or self._deleted.get(run_id, -HOUR) + HOUR > self._now()
+        return run_id in self._runs or self._deleted.get(run_id, 0) > self._now()
 
     def _write(self, run: Run) -> Run:
         """Write a run's next record, and count an end that it had not reached before."""
@@ -353,10 +322,10 @@ class ReferenceStore(JobStore):
         self._runs[run.id] = run
         self._ended.pop(run.id, None)
         if run.status in FINAL:
-            self._ended[run.id] = self._now()
+            retention = run.policy.retention
+            self._ended[run.id] = self._now() + (WEEK if retention is None else int(retention * SECOND))
             self._totals[run.status] += before is None or before.status is not run.status
-        if run.status is Status.PENDING and run.refused is not None and (before is None or before.refused is None):
-            self._refused.append(run.id)
+            self._tell(ENDS)
         self._tell()
         return run
 
@@ -365,29 +334,23 @@ class ReferenceStore(JobStore):
         others = (each.id for each in self._all(*UNFINISHED) if each.unique == run.unique)
         return run.id if run.unique is None else next(others, run.id)
 
-    def _waiting(self, lanes: Iterable[str]) -> list[Run]:
-        """Return the pending runs of these lanes, except those of queues that are full."""
-        served = {*lanes}
-        return [run for run in self._all(Status.PENDING) if run.lane in served and not self._is_full(run.queue)]
+    def _waiting(self, lanes: Sequence[str]) -> list[Run]:
+        return [run for run in self._all(Status.PENDING) if run.lane in lanes]
 
     def _all(self, *status: Status) -> list[Run]:
         return [run for run in self._runs.values() if run.status in status]
 
     # -- runs that come after others ---------------------------------------------------------------------------
 
-    def _judge_blocked(self) -> None:
-        """Release or refuse the blocked runs whose predecessors have ended."""
-        for run in [run for run in self._all(Status.BLOCKED) if run.waits]:
-            judged = self._judged(run)
-            free = judged.status is Status.PENDING and judged.refused is None
-            self._write(released(run, self._now()) if free else judged)
-
     def _judged(self, run: Run) -> Run:
+        """Return a run as blocked, released or refused, by the ends of the runs before it."""
+        if run.id not in self._edges:  # it is new, or was sent back
+            self._edges[run.id] = {after.id: after.on for after in run.after if after.id in self._runs}
         before = [(each, mask, self._runs[each].status) for each, mask in self._edges[run.id].items()]
-        return judge_after(run, before, self._now())
-
-    def _check_edges(self, runs: Iterable[Run]) -> None:
-        check_edges([run for run in runs if run.id not in self._runs], self._followed)
+        judged = judge_after(run, before, self._now())
+        if judged.refused is not None:
+            self._refused.append(run.id)
+        return judged
 
     def _followed(self, run_id: str) -> int:
         return sum(run_id in before for before in self._edges.values())
@@ -395,9 +358,6 @@ class ReferenceStore(JobStore):
     def _shown(self, run: Run) -> Run:
         """Return a run with the number of those that come after it."""
         return replace(run, followed=self._followed(run.id))
-
-    def _link(self, run: Run) -> None:
-        self._edges[run.id] = {after.id: after.on for after in run.after if after.id in self._runs}
 
     def _cut(self, run_id: str, *, behind: bool) -> None:
         """Delete the edges to a run, and those from it to runs behind it."""
@@ -415,11 +375,13 @@ class ReferenceStore(JobStore):
     def set_gate(self, name: str, allowed: int | None) -> None:
         with self._changed:
             self._gates[name].allowed = allowed
-            self._let_in(name, room(allowed, [run.gate_spec for run in self._parked(name)], self._running(name)))
+            self._let_in(name)
             self._tell()
 
-    def _passes_gate(self, run: Run) -> bool:
-        """Judge a run that is due by its gate; park it, or put it off, if it may not start."""
+    def _may_start(self, run: Run) -> bool:
+        """Judge a run that is due by its queue and its gate; park it, or put it off, if its gate has no room."""
+        if self._is_full(run.queue):
+            return False
         if run.gate is None or run.refused is not None:
             return True
         verdict = judge(limit_of(run.gate_spec), self._gates[run.gate], self._running(run.gate), self._now())
@@ -429,35 +391,21 @@ class ReferenceStore(JobStore):
             self._write(replace(run, run_at=verdict))
         return verdict == STARTS
 
-    def _free_slot(self, old: Run | None) -> None:
-        """Let in another run if one has stopped to run in its gate, or has left it."""
-        if old is None or old.gate is None:
-            return
-        new = self._runs[old.id]
-        stopped = old.status is Status.RUNNING and new.status is not Status.RUNNING
-        if stopped or (old.status not in FINAL and (new.status in FINAL or new.gate != old.gate)):
-            self._let_in(old.gate, 1)
-
-    def _let_in(self, gate: str, number: int) -> None:
-        """Let this many parked runs of each lane try again."""
-        parked = sorted(self._parked(gate), key=lambda run: (-run.priority, *_age(run)))
+    def _let_in(self, gate: str) -> None:
+        """Let as many parked runs of each lane try again as the gate has room for."""
+        parked = [run for run in self._all(Status.BLOCKED) if run.gate == gate and not run.waits]
+        parked.sort(key=lambda run: (-run.priority, *_age(run)))
+        number = room(self._gates[gate].allowed, [run.gate_spec for run in parked], self._running(gate))
         for lane in {run.lane for run in parked}:
             for run in [run for run in parked if run.lane == lane][:number]:
                 self._write(replace(run, status=Status.PENDING, run_at=self._now()))
-
-    def _parked(self, gate: str) -> list[Run]:
-        return [run for run in self._all(Status.BLOCKED) if run.gate == gate and not run.waits]
 
     def _running(self, gate: str) -> int:
         return sum(run.gate == gate and run.refused is None for run in self._all(Status.RUNNING))
 
     def _is_full(self, queue: str) -> bool:
-        allowed = self._limit(queue)
+        allowed = self._gates[QUEUE_GATE + queue].allowed
         return allowed is not None and sum(run.queue == queue for run in self._all(Status.RUNNING)) >= allowed
-
-    def _limit(self, queue: str) -> int | None:
-        gate = self._gates.get(f"{QUEUE_GATE}{queue}")
-        return None if gate is None else gate.allowed
 
     # -- service -----------------------------------------------------------------------------------------------
 
@@ -476,26 +424,24 @@ class ReferenceStore(JobStore):
         with self._changed:
             if query is not None:
                 return Stats(matching=len(self._matching(query)))
-            names = {run.queue for run in self._runs.values() if run.status not in FINAL}
-            limits = {name: gate.allowed for name, gate in sorted(self._gates.items()) if gate.allowed is not None}
-            for name in [name for name in limits if name.startswith(QUEUE_GATE)]:
-                names.add(name.removeprefix(QUEUE_GATE))
-                del limits[name]
+            allowed = {name: gate.allowed for name, gate in sorted(self._gates.items()) if gate.allowed is not None}
+            limits = {name: number for name, number in allowed.items() if not name.startswith(QUEUE_GATE)}
+            names = {name.removeprefix(QUEUE_GATE) for name in allowed.keys() - limits.keys()}
+            queues = [self._queue(name) for name in sorted(names | {run.queue for run in self._all(*UNFINISHED)})]
             totals = {str(status): number for status, number in self._totals.items()}
-            queues = [self._queue(name) for name in sorted(names)]
             return Stats(queues=queues, totals=totals, jobs=len(self._jobs), limits=limits)
 
     def _queue(self, name: str) -> QueueInfo:
-        runs, now = [run for run in self._runs.values() if run.queue == name], self._now()
-        pending = [run for run in runs if run.status is Status.PENDING]
-        due = [run.run_at for run in pending if run.run_at <= now]
+        runs = [run for run in self._runs.values() if run.queue == name]
+        due = [run.run_at for run in runs if run.status is Status.PENDING and run.run_at <= self._now()]
+        number = Counter(run.status for run in runs)
         return QueueInfo(
             name=name,
             waiting=len(due),
-            delayed=len(pending) - len(due),
-            blocked=sum(run.status is Status.BLOCKED for run in runs),
-            running=sum(run.status is Status.RUNNING for run in runs),
-            limit=self._limit(name),
+            delayed=number[Status.PENDING] - len(due),
+            blocked=number[Status.BLOCKED],
+            running=number[Status.RUNNING],
+            limit=self._gates[QUEUE_GATE + name].allowed,
             oldest_at=min(due, default=None),
         )
 
@@ -531,10 +477,6 @@ def _urgency(run: Run) -> tuple[int, int]:
 
 def _age(run: Run) -> tuple[int, str]:
     return run.created_at, run.id
-
-
-def _retention(run: Run) -> int:
-    return WEEK if run.policy.retention is None else int(run.policy.retention * SECOND)
 
 
 if __name__ == "__main__":

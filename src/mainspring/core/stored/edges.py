@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,13 +18,15 @@ _BITS: Final = {status: bit_of(status) for status in FINAL}
 _BLOCKED, _PENDING = Status.BLOCKED, Status.PENDING
 
 
-def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
-    """Raise ValueError if a run would have too many predecessors or successors once these new runs are added.
+def check_edges(runs: Iterable[Run], stored: Container[str], followed: Callable[[str], int]) -> None:
+    """Raise ValueError if a run would have too many predecessors or successors once these runs are added.
 
-    `followed` returns the number of successors of a run.
+    A run whose id is `stored` is not added again. `followed` returns the number of successors of a run.
     """
     successors: dict[str, int] = {}
     for run in runs:
+        if not run.after or run.id in stored:
+            continue
         if len(run.after) > MOST_EDGES:
             raise ValueError(f"run {run.id!r} comes after {len(run.after)} runs; at most {MOST_EDGES} are allowed")
         for after in run.after:
@@ -36,7 +38,7 @@ def check_edges(runs: Iterable[Run], followed: Callable[[str], int]) -> None:
 def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -> Run:
     """Return a run as blocked, pending or refused, by the id, the edge's mask and the status of each predecessor.
 
-    A run that need not wait for any of them keeps its `run_at`.
+    A run that has waited for them, and need not any longer, is released. One that never had to keeps its `run_at`.
     """
     waits, refused = 0, None
     for run_id, mask, status in before:
@@ -49,7 +51,9 @@ def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -
         return refused_by(run, refused, now)
     if waits:
         return replace(run, status=_BLOCKED, waits=waits)
-    return replace(run, status=_PENDING, waits=0, run_at=due_at(run.run_at, now))
+    if run.waits:
+        return released(run, now)
+    return replace(run, status=_PENDING, run_at=due_at(run.run_at, now))
 
 
 def refused_by(run: Run, by: str, now: int) -> Run:

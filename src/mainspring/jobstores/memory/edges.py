@@ -28,8 +28,7 @@ class EdgeTable:
 
     def check(self, runs: Iterable[Run]) -> None:
         """Raise ValueError if adding these runs would give a run too many predecessors or successors."""
-        new = (run for run in runs if run.after and run.id not in self._records)
-        check_edges(new, lambda run_id: len(self._masks.get(run_id, ())))
+        check_edges(runs, self._records, lambda run_id: len(self._masks.get(run_id, ())))
 
     def judged(self, run: Run, now: int, *, again: bool) -> Run | None:
         """Return a run with the status that its predecessors give it, or None if one of them does not exist.
