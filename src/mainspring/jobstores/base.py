@@ -242,11 +242,11 @@ class JobStore(BaseJobStore):
         None in the answer means that another process was first, or that the job is not due: the step changed nothing.
         Each step is atomic: it writes the next run time (None removes the job), a new version, the open missed record,
         missed records (replaced by id) and runs. It does not insert a run whose id is known; the id of a deleted run
-        stays known for an hour. A run that is already claimed in the step is leased for `lease` seconds. In a queue that
-        is paused or limited, it is inserted as `unclaimed` instead, and its id is in `Answers.waiting`; a store may do
-        so in any queue but that of a local executor. For a step `besides` the schedule, the job need not be due, and a
-        job without a next run time is paused, not removed. A `job` in the step replaces the stored one, as `update_job`
-        does.
+        stays known for an hour. A run that is already claimed in the step is leased for `lease` seconds. In a queue
+        that is paused or limited, it is inserted as `unclaimed` instead, and its id is in `Answers.waiting`; a store
+        may do so in any queue but that of a local executor. For a step `besides` the schedule, the job need not be due,
+        and a job without a next run time is paused, not removed. A `job` in the step replaces the stored one, as
+        `update_job` does.
         """
 
     # -- runs --------------------------------------------------------------------------------------------------
