@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -14,8 +14,9 @@ from mainspring.core.job import Job
 from mainspring.core.lanes import PROCESSES_EXECUTOR, THREADS_EXECUTOR, Want
 from mainspring.core.plan import Firing
 from mainspring.core.policy import Policy
-from mainspring.core.run import Call, Run, Status
+from mainspring.core.run import Call, Report, Run, Status
 from mainspring.errors import StoreUnavailable
+from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.jobstores.base import Answers, ClaimedRuns, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
@@ -45,12 +46,29 @@ class CountingStore(MemoryJobStore):
         return answers
 
 
+class Threads(HandExecutor):
+    """Executes as many runs as it has slots; the others wait, and can be given back."""
+
+    given_at = 0
+
+    def submit(
+        self, runs: Sequence[Run], report: Callable[[Report], None], may_start: MayStart = may_always_start
+    ) -> None:
+        self.given_at = self.now()
+        super().submit(runs, report, may_start)
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        if older_than is not None and self.given_at >= older_than:
+            return []
+        return [self.given.pop(run_id)[0] for run_id in list(self.given)[self.slots :]]
+
+
 class Bench:
     """A node that serves the queue `mail` with three threads and one process; its ticks are called by hand."""
 
     def __init__(self, clock: VirtualClock, **options: Any) -> None:
         self.clock, self.store = clock, CountingStore(clock)
-        self.threads, self.processes = HandExecutor(SLOTS), HandExecutor(1)
+        self.threads, self.processes = Threads(SLOTS), HandExecutor(1)
         self.node = Node(
             {THREADS_EXECUTOR: self.threads, PROCESSES_EXECUTOR: self.processes},
             clock=clock,
@@ -101,6 +119,20 @@ def test_fires_beyond_the_free_slots_wait_and_are_claimed(bench: Bench) -> None:
     bench.link.worker()
     bench.link.worker()
     assert len(bench.threads.given) == 2
+
+
+def test_a_run_fired_ahead_of_the_slots_is_given_back_if_it_has_to_wait(bench: Bench) -> None:
+    bench.node.pace[THREADS_EXECUTOR] = 0.01  # the runs before were quick; these are not
+    bench.link.work.step()
+    bench.add_jobs(SLOTS + 2)
+    bench.link.work.wake(bench.link.scheduler)
+    bench.link.work.step()
+    assert len(bench.threads.given) == SLOTS + 2
+    bench.clock.advance(1.5)
+    bench.link.work.step()
+    bench.link.worker.settles()
+    assert len(bench.threads.given) == SLOTS
+    assert bench.statuses() == [Status.PENDING] * 2 + [Status.RUNNING] * SLOTS
 
 
 def test_a_fire_into_another_executor_takes_its_slots(bench: Bench) -> None:

@@ -170,6 +170,8 @@ class SchedulerTick:
             link.worker.look_now(queues)
         link.sums.added(added, now)
         link.begin(started)
+        if started:  # from now on the worker tick looks for runs that wait behind long ones
+            link.wake_worker()
         return soonest
 
     def _plan_again(self, due: DueJob, planned: Plan, now: int) -> Plan:
