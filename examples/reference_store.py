@@ -142,9 +142,9 @@ class ReferenceStore(JobStore):
         entry = self._jobs.get(step.job_id)
         if entry is None or entry.job.version != step.version:
             return None
-        if not step.besides and (entry.job.at is None or entry.job.at > now):
+        if not step.unscheduled and (entry.job.at is None or entry.job.at > now):
             return None
-        if step.next_at is None and not step.besides:
+        if step.next_at is None and not step.unscheduled:
             del self._jobs[step.job_id]
         else:
             incarnation = entry.job.incarnation

@@ -142,7 +142,7 @@ def _fire(store: JobStore, run: Run) -> None:
 
 
 def _fire_besides(store: JobStore, run: Run) -> None:
-    assert store.fire([step(store, stored(store), next_in=-1, runs=(run,), besides=True)], LEASE) != [None]
+    assert store.fire([step(store, stored(store), next_in=-1, runs=(run,), unscheduled=True)], LEASE) != [None]
 
 
 REPLAYS: dict[str, Callable[[JobStore, Run], object]] = {
@@ -256,12 +256,12 @@ def test_a_captured_step_is_lost_also_after_its_job_was_removed_and_added(store:
     [running] = claim(store)
     assert settle(store, succeed(store, running))
     assert store.fire([captured], LEASE) == [None]
-    assert store.fire([replace(captured, besides=True)], LEASE) == [None]
+    assert store.fire([replace(captured, unscheduled=True)], LEASE) == [None]
     store.remove_job(job.id)
     assert store.fire([captured], LEASE) == [None]
     add_job(store)
     assert store.fire([captured], LEASE) == [None]
-    assert store.fire([replace(captured, besides=True)], LEASE) == [None]
+    assert store.fire([replace(captured, unscheduled=True)], LEASE) == [None]
     assert (claim(store), store.stats(ALL).matching) == ([], 1)
 
 

@@ -95,8 +95,8 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
     """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
 
     `missed` are finished records; the store replaces those that it has already, by id. `miss` becomes the job's open
-    missed record. A `job` replaces the stored one in the same step. A step `besides` the schedule does not need the job
-    to be due; without a next run time it pauses the job instead of removing it.
+    missed record. A `job` replaces the stored one in the same step. An `unscheduled` step, such as a run-now, does not
+    need the job to be due; without a next run time it pauses the job instead of removing it.
     """
 
     job_id: str
@@ -107,7 +107,7 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
     missed: tuple[Run, ...] = ()
     miss: Miss | None = None
     job: Job | None = None
-    besides: bool = False
+    unscheduled: bool = False
 
 
 class Place(msgspec.Struct, gc=False):
@@ -240,7 +240,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     due = DueJob(job, job.at, nominal, job.version, job.incarnation)
     place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
     record, _ = _record(due, skipped, None, place, now)
-    return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed, besides=True)
+    return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed, unscheduled=True)
 
 
 def make_runs(

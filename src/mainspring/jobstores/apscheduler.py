@@ -99,7 +99,7 @@ class LegacyJobStore(MemoryJobStore):
         for firing, answer in zip(firings, answers, strict=True):
             if answer is None:
                 continue
-            if firing.next_at is None and not firing.besides:
+            if firing.next_at is None and not firing.unscheduled:
                 self._store.remove_job(firing.job_id)
                 continue
             for job in super().get_jobs([firing.job_id]).jobs:

@@ -244,9 +244,9 @@ class JobStore(BaseJobStore):
         missed records (replaced by id) and runs. It does not insert a run whose id is known; the id of a deleted run
         stays known for an hour. A run that is already claimed in the step is leased for `lease` seconds. In a queue
         that is paused or limited, it is inserted as `unclaimed` instead, and its id is in `Answers.waiting`; a store
-        may do so in any queue but that of a local executor. For a step `besides` the schedule, the job need not be due,
-        and a job without a next run time is paused, not removed. A `job` in the step replaces the stored one, as
-        `update_job` does.
+        may do so in any queue but that of a local executor. For an `unscheduled` step, the job need not be due, and a
+        job without a next run time is paused, not removed. A `job` in the step replaces the stored one, as `update_job`
+        does.
         """
 
     # -- runs --------------------------------------------------------------------------------------------------

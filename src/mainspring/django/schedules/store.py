@@ -66,7 +66,7 @@ class ProjectStore(DjangoStore):
         changes: dict[str, Any] = {"next_run": None if step.next_at is None else from_us(step.next_at)}
         if inserted:
             changes["task"] = inserted[-1]
-        if not step.besides:
+        if not step.unscheduled:
             left = rows.filter(pk=pk, repeats__gt=0).values_list("repeats", flat=True).first()
             if left is not None:
                 spent = sum(run.count for run in (*step.runs, *step.missed))
@@ -77,7 +77,7 @@ class ProjectStore(DjangoStore):
 
     def _delete_used_up(self, rows: Any, firings: Sequence[Firing]) -> None:
         """Delete rows that have fired their only time; if this fails, `compare` repeats it."""
-        ended = [pk_of(step.job_id) for step in firings if step.next_at is None and not step.besides]
+        ended = [pk_of(step.job_id) for step in firings if step.next_at is None and not step.unscheduled]
         if not ended:
             return
         try:

@@ -232,20 +232,20 @@ class MemoryJobStore(JobStore):
         if entry is None or entry.version != firing.version:
             return None
         job = entry.job
-        if not firing.besides and (job.at is None or job.at > now):
+        if not firing.unscheduled and (job.at is None or job.at > now):
             return None
         if firing.job is not None:
             job, incarnation = firing.job.copy(), job.incarnation
             job.incarnation, entry.job = incarnation, job
-        if firing.next_at is None and not firing.besides:
+        if firing.next_at is None and not firing.unscheduled:
             self._take_out(entry)
         else:
             job.at, job.nominal, entry.miss = firing.next_at, firing.next_nominal, firing.miss
             job.version = version = next(self._versions)
             # A fire wakes no scheduler for the next run time: the scheduler that fires a job looks again in time, and
-            # one that leaves wakes the others. A step besides the schedule may replace the job by one that is due
-            # earlier, so it wakes them.
-            if self._times.put(entry, job.at, version) and firing.besides:
+            # one that leaves wakes the others. An unscheduled step may replace the job by one that is due earlier,
+            # so it wakes them.
+            if self._times.put(entry, job.at, version) and firing.unscheduled:
                 self._stirred = True
         inserted = []
         for run in firing.runs:

@@ -101,7 +101,7 @@ class RunRow(msgspec.Struct, gc=False):
 
 
 class FireRow(msgspec.Struct, gc=False):
-    """One firing, on its job's schedule or besides it: see `JobStore.fire`."""
+    """One firing, by its job's schedule or `unscheduled`: see `JobStore.fire`."""
 
     job_id: str
     version: int
@@ -110,7 +110,7 @@ class FireRow(msgspec.Struct, gc=False):
     miss: str | None
     runs: list[RunRow]
     missed: list[RunRow]
-    besides: bool = False
+    unscheduled: bool = False
     frame: bytes | None = None  # the new job, if the step replaces it
 
 

@@ -146,7 +146,7 @@ class RecordStore(RowStore):
             None if step.miss is None else msgspec.json.encode(step.miss).decode(),
             runs,
             list(map(pack, step.missed)),
-            step.besides,
+            step.unscheduled,
             None if step.job is None else self._packer.job_row(step.job).frame,
         )
 

@@ -230,7 +230,7 @@ class RedisJobStore(RedisRuns):
                     [new_run(run) for run in step.runs],
                     [new_run(run) for run in step.missed],
                     step.miss or "",
-                    step.besides,
+                    step.unscheduled,
                     False if step.frame is None else raw(step.frame),
                 ]
                 for step in steps

@@ -189,7 +189,7 @@ class SplitJobStore(JobsInRecords):
     def _fired(self, kept: StoredJob, step: Firing, now: int, until: int) -> StoredJob:
         """Return a job as it is after its fire, with the fired runs inside."""
         version, pack = new_version(), self._packer.run_row
-        gone = step.next_at is None and not step.besides
+        gone = step.next_at is None and not step.unscheduled
         fired = None
         if step.runs or step.missed:
             fired = OpenFiring(
@@ -213,7 +213,7 @@ class SplitJobStore(JobsInRecords):
         """
         number = len(step.runs) // 2
         part = replace(step, runs=step.runs[:number], missed=(), next_at=kept.state.at, next_nominal=kept.state.nominal)
-        part = replace(part, job=None, besides=True)
+        part = replace(part, job=None, unscheduled=True)
         opened = self._fired(kept, part, now, now + int(lease * SECOND))
         opened = written(kept.key, replace(opened.state, miss=kept.state.miss), opened.version)
         if self._is_too_large(opened) and number > 1:
@@ -314,5 +314,5 @@ def _matches(hidden: dict[str, tuple[int, int]], kept: StoredJob) -> bool:
 
 def _may_fire(kept: StoredJob, step: Firing, now: int) -> bool:
     state = kept.state
-    due = step.besides or (state.at is not None and state.at <= now)
+    due = step.unscheduled or (state.at is not None and state.at <= now)
     return due and not state.gone and kept.version == step.version

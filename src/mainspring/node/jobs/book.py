@@ -342,7 +342,7 @@ class JobBook(JobLookup):
             queued = read.executor == "queue"
             place = Place(read.queue, executor=self._executor_for(read)) if queued else Place(f".{read.executor}")
             runs = make_runs(read, read.incarnation, place, fires or (now,), now)
-            step = Firing(read.id, read.version, read.at, read.nominal, runs, besides=True)
+            step = Firing(read.id, read.version, read.at, read.nominal, runs, unscheduled=True)
             # A fire by another process since this read has made a new version of the job; the next try counts its run.
             if store.fire([step], lease) != [None]:
                 self._events.sums(alias).added(runs, now)

@@ -118,7 +118,7 @@ class ConcurrencyConformance:
                     read = stored(store, name)
                     run = make_run(store, f"{name}@{read.incarnation}@{index}", job_id=name)
                     if count_unfinished(store, [owner])[0] < 2:
-                        store.fire([Firing(name, read.version, read.at, read.nominal, (run,), besides=True)], LEASE)
+                        store.fire([Firing(name, read.version, read.at, read.nominal, (run,), unscheduled=True)], LEASE)
 
             together(THREADS, act)
             assert unfinished(store, job) == 2, f"round {round_}"

@@ -259,13 +259,13 @@ class FiringConformance:
         assert (after.max_instances, after.at, after.version) == (1, fired.at, fired.version)
         assert store.stats(ALL).matching == 1
 
-    # -- besides the schedule ------------------------------------------------------------------------------------
+    # -- outside the schedule ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("due_in", [-10, 1000, None])
     def test_what_fires_besides_the_schedule_leaves_it_as_it_is(self, store: JobStore, due_in: float | None) -> None:
         job = add_job(store, due_in=due_in)
         store.due(10, 60)
-        now = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), besides=True)
+        now = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), unscheduled=True)
         assert store.fire([now], LEASE) != [None]
         after = stored(store)
         assert (after.at, after.nominal, store.due(0, 0).next_at) == (job.at, job.nominal, job.at)
@@ -280,7 +280,7 @@ class FiringConformance:
 
     def test_a_step_besides_the_schedule_is_lost_if_the_job_has_changed(self, store: JobStore) -> None:
         job = add_job(store, due_in=1000)
-        late = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), besides=True)
+        late = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), unscheduled=True)
         store.update_job(job)
         assert store.fire([late], LEASE) == [None]
         store.remove_job("job")
@@ -291,7 +291,7 @@ class FiringConformance:
         job = add_job(store)
         due = due_one(store)
         run = make_run(store, f"job@{job.incarnation}@7")
-        now = Firing("job", job.version, job.at, job.nominal, (run,), besides=True)
+        now = Firing("job", job.version, job.at, job.nominal, (run,), unscheduled=True)
         assert store.fire([now], LEASE) != [None]
         assert fire(store, due) is None
         assert [run.id for run in store.find_runs(ALL)] == [now.runs[0].id]

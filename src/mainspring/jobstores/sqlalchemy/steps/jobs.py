@@ -102,7 +102,7 @@ class JobVerbs(RunVerbs):
     def fire(
         self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]
     ) -> Answers[tuple[str, ...] | None]:
-        """Write each firing whose job is unchanged, and due unless `besides`; return its new runs, None if refused."""
+        """Write each firing whose job is unchanged, and due unless `unscheduled`; return its runs, None if it lost."""
         if not self.begun:
             self.begin()
         now, until = self.now, self.now + int(lease * SECOND)
@@ -117,11 +117,11 @@ class JobVerbs(RunVerbs):
         missed: list[RunRow] = []
         for step, version in zip(firings, versions, strict=True):
             present, at = stored.get(step.job_id, (None, None))
-            if present != step.version or not (step.besides or (at is not None and at <= now)):
+            if present != step.version or not (step.unscheduled or (at is not None and at <= now)):
                 taken.append(None)
                 continue
             taken.append(step)
-            if step.next_at is None and not step.besides:
+            if step.next_at is None and not step.unscheduled:
                 del stored[step.job_id]
                 written.pop(step.job_id, None)
                 finished.append(step.job_id)
@@ -184,10 +184,10 @@ def instant(row: Row | None) -> int | None:
 
 
 def are_simple(firings: Sequence[FireRow]) -> bool:
-    """Return True if no firing is `besides` or has missed records, no run is keyed, and no job or run occurs twice."""
+    """Return True if all firings are scheduled and have no missed records, no run is keyed, and none occurs twice."""
     runs = [run for step in firings for run in step.runs]
     return (
-        not any(step.missed or step.besides for step in firings)
+        not any(step.missed or step.unscheduled for step in firings)
         and are_unkeyed(runs)
         and len({step.job_id for step in firings}) == len(firings)
         and len({run.id for run in runs}) == len(runs)

@@ -2,7 +2,7 @@
 -- fire: write each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes job_states, hidden, versions and all that runs have
 --   ARGV  lease in microseconds; {job id, version, next at (text; false: remove the job), next at and nominal (in the
---         form of a state), runs, missed, open missed record, besides (the job need not be due, and is not removed),
+--         form of a state), runs, missed, open missed record, unscheduled (the job need not be due, nor is it removed),
 --         frame (the job's new bytes; false: keep the old ones)} of each step, its runs in the form of lib/runs
 -- Answers a text for each step: '-' if the step was lost, else for each of its runs '1' if the run was added, '2' if it
 -- was added but not leased because its queue is paused or limited, '0' if it was not added.
@@ -58,11 +58,11 @@ local function has_to_wait(run)
 end
 
 local function take(step)
-  local id, next_at, besides = step[1], step[3], step[8]
+  local id, next_at, unscheduled = step[1], step[3], step[8]
   local state = state_of[id]
   if not state or version_of(state) ~= step[2] then return '-' end
   local at = at_of(state)
-  if not besides and (not at or at > now) then return '-' end
+  if not unscheduled and (not at or at > now) then return '-' end
   if taken_before[id] then write() end -- the same job twice in a batch
   taken_before[id] = true
   note(hdels, hidden, id)
@@ -77,7 +77,7 @@ local function take(step)
     end
   end
   for _, run in ipairs(step[6]) do record_missed(run) end
-  if next_at or besides then
+  if next_at or unscheduled then
     taken = taken + 1
     state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
     state_of[id] = state
