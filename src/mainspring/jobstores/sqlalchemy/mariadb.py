@@ -26,7 +26,7 @@ from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, Ser
 from mainspring.jobstores.sqlalchemy.steps.claims import FEW_LANES, Level
 from mainspring.jobstores.sqlalchemy.steps.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waiting.judging import LOCKED_COLUMNS
 from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
@@ -64,7 +64,7 @@ class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
-    judged = (*JUDGED, AWAITED)
+    locked_columns = (*LOCKED_COLUMNS, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:

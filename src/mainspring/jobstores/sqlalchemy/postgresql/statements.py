@@ -31,7 +31,7 @@ from mainspring.jobstores.sqlalchemy.steps.runs import (
     written_row,
 )
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waiting.judging import LOCKED_COLUMNS
 from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
@@ -60,7 +60,7 @@ _ADD_ONE_FORMATS: Final = [int(_TYPES.get(name, "text") in ("text", "bytea")) fo
 class PostgreSQLTx(ClaimingTx):
     """A transaction on a pooled connection, or a single statement."""
 
-    judged = (*JUDGED, AWAITED)
+    locked_columns = (*LOCKED_COLUMNS, AWAITED)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:
