@@ -143,7 +143,7 @@ class MariaDBTx(StoreTx):
     def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
         if len(lanes) > FEW_LANES:
             # No row can be locked inside a union: find the runs of many lanes first, then lock them.
-            now = terms[3]
+            now = terms.now
             ids = sorted(row[0] for row in self.best_due(_PLACE, lanes, priority, room, now))
             rest = f"FROM {_WAITING[False]} AND priority = ? AND run_at <= ? AND id {{in}} ORDER BY run_at, id {{skip}}"
             rows = self.table(CLAIMED, rest, priority, now, self.many(ids)) if ids else []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
@@ -63,8 +63,17 @@ CLAIMED: Final = (
     "live", "owner", "job_id", "group_id", "unique_key", "cancelling", "followed", "refused",
 )  # fmt: skip
 """The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
-Terms = tuple[str, str, int, int]
-"""The terms of a claim: the node, the token, the end of the lease, and now."""
+
+
+class Terms(NamedTuple):
+    """The terms on which a claim leases runs."""
+
+    node: str
+    token: str
+    until: int
+    now: int
+
+
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
