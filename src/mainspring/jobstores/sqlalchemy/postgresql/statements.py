@@ -219,9 +219,9 @@ class PostgreSQLTx(ClaimingTx):
         gates = sorted(numbers)
         found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
         self.stirred |= any(back for *_, back in found)
-        # Other transactions have locked the rest. Wait for them: nobody would let those runs in later.
+        # Other transactions have locked the rest. Wait for them: nobody would unpark those runs later.
         if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
-            self.let_back(self.parked(left))
+            self.make_pending(self.parked(left))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

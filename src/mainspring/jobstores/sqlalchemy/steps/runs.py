@@ -262,8 +262,8 @@ class RunVerbs(GateVerbs):
         """Write each outcome whose condition holds, with its follow-ups; release or refuse the runs that come after.
 
         Lock and read the runs, let a `Judgement` decide, and write the new records. Then deal with what follows from
-        them, in this order: runs that are sent back, gates, successors, follow-ups, runs that a gate lets in. Most
-        calls need no statement for most of these. A dialect has quicker statements for the most frequent outcomes.
+        them, in this order: runs that are sent back, gates, successors, follow-ups, parked runs. Most calls need no
+        statement for most of these. A dialect has quicker statements for the most frequent outcomes.
         """
         if not self.begun:
             self.begin()
@@ -304,7 +304,10 @@ class RunVerbs(GateVerbs):
             self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
-        """Let parked runs in for runs that have left their gates; wake sleepers if a queue may be below its limit."""
+        """Unpark runs of the gates that runs have left; wake sleepers if the queue of one of `runs` has a limit.
+
+        A run that has ended may leave room below that limit.
+        """
         if freed:
             self.let_in(freed)
         limited = self.database.limited
