@@ -104,7 +104,7 @@ def test_who_waits_alone_and_is_told_of_an_end_reads_the_record_at_once(store: C
     run, other = start(store), start(store)
     seats = [hub.Seat(Waiter([each.id], LIMIT), list) for each in (run, other)]
     assert not hub.ask_together(store, seats[:1], reported=True)
-    assert (store.looks, store.reads, seats[0].up) == (0, 1, False)
+    assert (store.looks, store.reads, seats[0].is_called) == (0, 1, False)
     assert not hub.ask_together(store, seats, reported=True)
     assert (store.looks, store.reads) == (1, 1)
     store.end(run)

@@ -13,7 +13,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.waiting import edges
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
 from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
-from mainspring.jobstores.sqlalchemy.waiting.judging import Judgement
+from mainspring.jobstores.sqlalchemy.waiting.judging import Judgement, LockedRun
 from mainspring.testing.conformance import (
     EdgeConformance,
     EdgeUpkeepConformance,
@@ -24,10 +24,10 @@ from mainspring.testing.conformance import (
 _judge_gate = Judgement._judge_gate
 
 
-def _free_only_what_ran(self: Judgement, run: Any, status: str, final: bool) -> Any:
+def _free_only_what_ran(self: Judgement, run: Any, stored: LockedRun) -> Any:
     before = self.freed.copy()
-    judged = _judge_gate(self, run, status, final)
-    if status != "running":
+    judged = _judge_gate(self, run, stored)
+    if stored.status != "running":
         self.freed = before
     return judged
 

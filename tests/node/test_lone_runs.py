@@ -70,14 +70,14 @@ def pool() -> Iterator[Pool]:
 def test_a_lone_run_is_settled_by_its_own_thread_and_wakes_nobody(pool: Pool) -> None:
     pool.add("lone")
     pool.link.work.step()
-    pool.link.work._wake.clear()
+    pool.link.work._bell.clear()
     pool.link.work._sleeps_until = min(pool.link.work._due)
     pool.may_end.set()
     [(thread, current)] = wait_until(lambda: pool.told)
     assert thread.name.startswith("mainspring-default")
     assert current is None  # whatever a listener does is no part of the run
     wait_until(lambda: pool.executor._threads is not None and pool.executor._threads.idle)
-    assert (pool.statuses(), pool.link.claims, pool.link.work._wake.wait(0)) == ({Status.SUCCEEDED}, {}, False)
+    assert (pool.statuses(), pool.link.claims, pool.link.work._bell.wait(0)) == ({Status.SUCCEEDED}, {}, False)
 
 
 def test_runs_that_come_together_are_settled_together_by_the_loop(pool: Pool) -> None:
@@ -94,10 +94,10 @@ def test_runs_that_come_together_are_settled_together_by_the_loop(pool: Pool) ->
 def test_a_lone_run_that_ends_while_the_loop_is_at_work_is_settled_by_the_loop(pool: Pool) -> None:
     pool.add("lone")
     pool.link.work.step()
-    pool.link.work._wake.clear()
+    pool.link.work._bell.clear()
     with pool.link.work._stepping:
         pool.may_end.set()
-        assert pool.link.work._wake.wait(TIMEOUT)
+        assert pool.link.work._bell.wait(TIMEOUT)
         assert pool.told == []
     pool.link.work.step()
     assert [thread for thread, _ in pool.told] == [threading.current_thread()]

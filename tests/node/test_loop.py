@@ -65,7 +65,6 @@ def test_a_loop_sleeps_as_long_as_a_tick_wants_that_another_thread_called() -> N
     with running(tick) as loop:
         asleep(loop)
         loop.call_now(tick)
-        loop.keep_time()
         tick.wait()
         tick.wait()  # in no time, on the thread of the loop
         assert tick.threads[1:] == [threading.current_thread(), loop._thread]
@@ -122,15 +121,14 @@ def test_nobody_calls_a_tick_once_the_loop_is_over() -> None:
     assert len(tick.threads) == 1
 
 
-def test_keeping_time_wakes_no_loop_that_wakes_early_enough() -> None:
+def test_a_thread_that_calls_ticks_wakes_no_loop_that_wakes_early_enough() -> None:
     tick, sooner = Ticking(), Ticking(lambda: LONG / 2)
     with running(tick, sooner) as loop:
         asleep(loop)
         loop.call_now(tick)
         assert loop._sleeps_until == min(loop._due)  # it does not sleep past the tick that is due first
-        loop.keep_time()
         asleep(loop)
-        assert loop._wake.wait(0) is False
+        assert loop._bell.wait(0) is False
     assert len(tick.threads) == 2
 
 
@@ -149,7 +147,7 @@ def test_a_tick_that_asks_for_another_is_followed_by_it_and_rings_no_bell() -> N
 
     loop = Loop("test", [first, second], SystemClock(), lambda error: LONG, lambda: False)
     assert loop.step() == 0.0
-    assert loop._wake.wait(0) is False
+    assert loop._bell.wait(0) is False
     assert loop.step() > 0
     assert called == ["first", "second", "first"]
 
@@ -164,7 +162,6 @@ def test_a_tick_that_is_asked_for_on_another_thread_is_not_forgotten() -> None:
     with running(tick, asking) as loop:
         asleep(loop)
         loop.call_now(asking)
-        loop.keep_time()
         tick.wait()
         assert tick.threads[1:] == [loop._thread]
 

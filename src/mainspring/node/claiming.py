@@ -32,10 +32,7 @@ STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
 LOOK_AGAIN_SECONDS: Final = 0.05
-"""Look again this soon into lanes that a claim has emptied while other lanes of the same claim hold more runs.
-
-The store names only one time for the next run of all these lanes.
-"""
+"""Look again this soon into lanes that a claim has emptied while other lanes of the same claim hold more runs."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Ignore hints for at most this long after claims that found nothing."""
@@ -52,7 +49,11 @@ log = logging.getLogger("mainspring.worker")
 
 
 class WorkerTick:
-    """Claims and settles the runs that this node executes for one store."""
+    """Claims and settles the runs that this node executes for one store.
+
+    `claims` asks the store only about lanes that somebody has noted, and only from the instant that was noted: `look`
+    notes one lane, `look_everywhere` and `look_now` note all lanes of this node. A claim takes the notes of its lanes.
+    """
 
     def __init__(self, link: StoreLink) -> None:
         self.link = link
@@ -69,7 +70,7 @@ class WorkerTick:
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
         self._seen: int | None = None
-        """The store's cursor when this tick last noted that any lane may hold runs."""
+        """The store's cursor when all lanes were noted last; no change up to there needs another note."""
         self._stale_at = 0
         """The earliest time at which a claimed run may be stale, by the node's monotonic clock."""
         self.woken = False
@@ -81,7 +82,7 @@ class WorkerTick:
         return len(self.outbox) + len(self._settler.unsettled)
 
     def look(self, lane: str, at: int = 0) -> None:
-        """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves its queue."""
+        """Note that the lane has a run to claim from the instant `at` on, and wake `claims`, if this node serves it."""
         if queue_of(lane) not in self.link.node.served_queues:
             return
         self._note([(lane,)], at)
@@ -95,38 +96,41 @@ class WorkerTick:
                     self._look_at[lane] = min(at, self._look_at.get(lane, at))
 
     def look_everywhere(self) -> None:
-        """Look into all lanes at the next tick, or a moment later if the last claims found nothing."""
+        """Note all lanes, from a moment later on if the last claims found nothing; the caller has `claims` called."""
         cursor = self.link.store.cursor()  # read it first: a claim after the note then sees all changes up to here
         self._note(self.link.node.lanes.values(), self._not_before)
         self._seen = cursor
 
-    def has_looked(self) -> bool:
-        """Return True if nothing has changed since `look_everywhere`."""
+    def is_up_to_date(self) -> bool:
+        """Return True if the store has not changed since all lanes were noted last."""
         cursor = self.link.store.cursor()
         return cursor is not None and cursor == self._seen
 
     def look_now(self, queues: Iterable[str]) -> None:
-        """Look into all lanes at once if this node serves one of `queues`, to which this process has added runs."""
+        """Note all lanes, and wake `claims`, because this process has added runs to these queues.
+
+        Do nothing if this node serves none of them, or if the listener has followed the same change already.
+        """
         link = self.link
         if set(link.node.served_queues).isdisjoint(queues):
             return
         cursor = link.store.cursor()
         if cursor is not None and cursor == self._seen and self._not_before <= link.now():
-            return  # the listener was quicker
+            return  # the listener was first
         self._note(link.node.lanes.values(), 0)
         link.wake_worker()
         # Set this last: if the caller's thread is interrupted before, the listener still follows the change.
         self._seen = cursor
 
     def waits(self, lane: str | None = None) -> bool:
-        """Return True if this tick knows of a run that waits for a slot, in this lane or in any."""
+        """Return True if this lane, or any lane, is noted for now: its runs wait for a slot."""
         if not self._look_at:
             return False
         now = self.link.now()
         return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
     def __call__(self) -> float:
-        """Settle ended runs, then claim waiting ones; for a store on a server, two threads do this instead."""
+        """Settle ended runs, then claim waiting ones. Loops call the two parts; callers without loops call this."""
         self.settles()
         return self.claims()
 
@@ -138,7 +142,7 @@ class WorkerTick:
         return LONGEST_SLEEP_SECONDS
 
     def claims(self) -> float:
-        """Claim for every executor with free slots; give back runs that wait behind long ones."""
+        """Claim for every executor with free slots; give back claimed runs that wait too long for a slot."""
         node, link = self.link.node, self.link
         if self.uncertain:
             self._reclaim()
@@ -168,7 +172,7 @@ class WorkerTick:
         link.answered()
         link.sums.settled(batch, now)
         link.end([each.report for each in batch if each.outcome.condition is not _REFUSED])
-        if self._look_at and self.waits():  # there is room again for waiting runs
+        if self._look_at and self.waits():  # runs that waited for a slot may have one now
             link.wake_worker()
         # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
         telling = link.node.events.listeners.mask or link.node.events.log.wanted
@@ -218,10 +222,10 @@ class WorkerTick:
     # -- claim -------------------------------------------------------------------------------------------------
 
     def _claim(self) -> float:
-        """Claim for all executors at once, each for its own free slots; return when to claim again."""
+        """Claim for all executors at once, each for its own free slots; return the seconds until the next claim."""
         wants, delay = self._wants()
         if not wants:
-            return delay  # if runs wait for a slot, the next report wakes us
+            return delay  # if runs wait for a slot, `settles` wakes this tick as soon as a run has ended
         link, node = self.link, self.link.node
         self._turn += 1
         lanes = [lane for some, _ in wants for lane in some]
@@ -290,7 +294,11 @@ class WorkerTick:
         return room
 
     def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
-        """Note when to look into the lanes again; look first into the lanes of wants that were filled."""
+        """Note the lanes again for the time at which the next run can be claimed.
+
+        The store names one time for all lanes. If some wants were filled, that time is probably theirs: note the other
+        lanes for a moment later.
+        """
         next_at = claimed.next_at
         if next_at is None:
             return

@@ -24,10 +24,11 @@ Tick = Callable[[], float]
 
 
 class Loop:
-    """Runs ticks on one thread. After a tick fails, `failed` returns the delay until its next try.
+    """Calls each tick when its delay is over or somebody wants it called. Only one thread at a time calls the ticks.
 
-    A thread that would wake the loop may call the ticks itself (`call_now`). That saves the time in which the loop's
-    thread wakes up. Only one thread calls ticks at a time.
+    `wake` leaves the call to the loop's own thread. `call_now` does not wait until that thread has woken up: the
+    caller's thread itself calls all ticks that are wanted or due. After a tick fails, `failed` returns the delay until
+    its next try.
     """
 
     def __init__(
@@ -47,9 +48,12 @@ class Loop:
         self._finished = finished
         self._around = around
         """The context in which the thread runs."""
-        self._wake = clock.wake()
-        self._woken = [True] * len(self._ticks)
+        self._bell = clock.wake()
+        """Ends the sleep of the loop's own thread."""
+        self._wanted = [True] * len(self._ticks)
+        """Whether to call each tick before its delay is over."""
         self._due = [0.0] * len(self._ticks)
+        """When the delay of each tick is over, by the monotonic clock."""
         self._stepping = threading.Lock()
         self._stepper: int | None = None
         """The id of the thread that calls ticks now; it holds `_stepping`."""
@@ -59,41 +63,41 @@ class Loop:
     def wake(self, tick: Tick | None = None) -> None:
         """Call one tick, or all, as soon as possible; any thread may call this."""
         if tick is None:
-            self._woken[:] = [True] * len(self._ticks)
+            self._wanted[:] = [True] * len(self._ticks)
         else:
-            self._woken[self._numbers[tick]] = True
-        if self._stepper != threading.get_ident():  # otherwise a tick wakes another one, and `step` sees the flag
-            self._wake.set()
+            self._wanted[self._numbers[tick]] = True
+        if self._stepper != threading.get_ident():  # otherwise a tick wants another one called: `step` sees that
+            self._bell.set()
 
     def call_now(self, *ticks: Tick) -> None:
-        """Call some ticks on this thread, unless another thread calls ticks now. Call `keep_time` afterwards."""
+        """Call these ticks, and all others that are due, on this thread; leave them to the loop if a step is going on.
+
+        Afterwards, wake the loop's thread if it would sleep past the next due tick.
+        """
         for tick in ticks:
-            self._woken[self._numbers[tick]] = True
+            self._wanted[self._numbers[tick]] = True
         if not self._stepping.acquire(blocking=False):
-            self._wake.set()
+            self._bell.set()
             return
         try:
             if not self._finished():
                 self.step()
         finally:
             self._stepping.release()
-
-    def keep_time(self) -> None:
-        """Wake the loop's thread if it would sleep beyond the next due tick."""
-        if True in self._woken or min(self._due) < self._sleeps_until:
-            self._wake.set()
+        if True in self._wanted or min(self._due) < self._sleeps_until:
+            self._bell.set()
 
     def step(self) -> float:
-        """Call the ticks that are due; return the seconds until the next one is."""
-        woken, due, monotonic = self._woken, self._due, self._clock.monotonic
+        """Call the ticks that are wanted or due; return the seconds until the next one is due."""
+        wanted, due, monotonic = self._wanted, self._due, self._clock.monotonic
         now = monotonic()
         self._stepper = threading.get_ident()
         try:
             for index, tick in enumerate(self._ticks):
-                if not woken[index] and now < due[index]:
+                if not wanted[index] and now < due[index]:
                     continue
-                # Clear the flag before the tick, so that a wake-up during the tick calls it again.
-                woken[index] = False
+                # Clear the flag before the call: if somebody wants the tick during the call, it is called again.
+                wanted[index] = False
                 try:
                     delay = tick()
                 except BaseException as error:  # without this loop, a living node would do nothing for its store
@@ -104,7 +108,7 @@ class Loop:
                 due[index] = now + delay
         finally:
             self._stepper = None
-        return 0.0 if True in woken else max(0.0, min(due) - now)
+        return 0.0 if True in wanted else max(0.0, min(due) - now)
 
     def _delay_after(self, error: BaseException) -> float:
         try:
@@ -117,14 +121,14 @@ class Loop:
         """Step until there is nothing left to do."""
         home = os.getpid()
         while not self._finished():
-            self._wake.clear()
+            self._bell.clear()
             with self._stepping:
                 delay = self.step()
                 self._sleeps_until = min(self._due)
             if os.getpid() != home:  # a user's trigger or back-off function may have forked
                 leave_if_forked(home)
             if delay > 0 and not self._finished():
-                self._wake.wait(delay)
+                self._bell.wait(delay)
 
     def start(self) -> None:
         """Start a thread that runs the loop."""

@@ -2,8 +2,8 @@
 
 Each store is a `StoreLink` with three loops. The first claims and fires (`worker`, `scheduler`). The second settles
 runs that have ended; for a store in memory the first does that too. The third keeps claims alive and cleans up after
-dead nodes (`heartbeat`, `janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal: where
-two try the same step, the store decides.
+dead nodes (`heartbeat`, `janitor`). A listener thread hears of changes in the store, and calls the ticks of the first
+loop because of them. All nodes are equal: where two try the same step, the store decides.
 """
 
 from __future__ import annotations
@@ -218,12 +218,12 @@ class Node:
         return self._began_at if self.watcher is None else self.watcher.began_at
 
     def wake(self) -> None:
-        """Let all loops look at their stores now."""
+        """Fire and claim now, in all stores."""
         for link in list(self.links.values()):
             link.wake()
 
     def wake_for(self, alias: str, at: int | None) -> None:
-        """Make the scheduler loop look in time for a job that is due at `at`."""
+        """Make the scheduler tick look in time for a job that is due at `at`."""
         link = self.links.get(alias)
         if link is not None and at is not None:
             link.scheduler.wake_for(at)

@@ -21,7 +21,7 @@ _BUSY = Result.BUSY
 
 
 class ReportBox:
-    """Takes reports cheaply, from any thread; wakes the worker tick only if it may be asleep."""
+    """Takes a report from any thread, and wakes `settles`, unless an earlier report has woken it already."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -33,7 +33,7 @@ class ReportBox:
         if report.result is not _BUSY:  # BUSY: an earlier claim of that run is still being executed
             self._link.reported.add(report.run.id)
         self._append(report)
-        # The tick clears `woken` before it empties the outbox. So it either sees this report or is woken for it.
+        # `settles` clears `woken` before it empties the outbox. So it either sees this report or is woken for it.
         if not self._worker.woken:
             self._worker.woken = True
             self._wake()
@@ -64,7 +64,7 @@ class ReportBox:
 
 
 class SettlingReportBox(ReportBox):
-    """Settles on the thread that reports, unless the loop is busy: see decision 094."""
+    """Settles on the thread that reports, unless another thread calls the ticks of the loop now: see decision 094."""
 
     def __init__(self, link: StoreLink) -> None:
         super().__init__(link)
@@ -72,8 +72,7 @@ class SettlingReportBox(ReportBox):
 
     def _settle(self) -> None:
         CURRENT.set(None)  # listeners and log lines do not belong to the run that has just ended
-        home, work = os.getpid(), self._link.work
-        work.call_now(self._worker.settles)
+        home = os.getpid()
+        self._link.work.call_now(self._worker.settles)
         if os.getpid() != home:
             leave_if_forked(home)  # a user's listener or back-off function may have forked
-        work.keep_time()

@@ -364,7 +364,7 @@ class StoreLink:
     # -- waking and failing --------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Let every tick look at the store now."""
+        """Have the work loop fire and claim now."""
         self.worker.look_everywhere()
         self.work.wake()
 
@@ -373,7 +373,7 @@ class StoreLink:
         self.store.beat(describe(self), ttl=2 * self.node.lease)
 
     def wake_worker(self) -> None:
-        """Let the worker tick look into the lanes soon."""
+        """Have `claims` called soon, for the lanes that are noted."""
         self.work.wake(self.worker.claims)
 
     def wake_alerts(self) -> None:
@@ -417,11 +417,11 @@ class StoreLink:
         return delay * (0.75 + 0.5 * self.node.clock.random())
 
     def answered(self) -> None:
-        """Note that the store has answered, which ends an outage."""
+        """End the outage, if there was one: the store has answered."""
         if self._down:
             self._down, self._failures = False, 0
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
-            # Wake every tick, the heartbeat included: without it, leases end and no node recovers runs of dead nodes.
+            # Also wake the heartbeat: until it succeeds, leases end, and no janitor recovers the runs of dead nodes.
             for loop in (self.work, self.monitor, self.care):
                 loop.wake()

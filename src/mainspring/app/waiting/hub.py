@@ -55,18 +55,18 @@ log = logging.getLogger("mainspring.app")
 class Seat:
     """A waiter at the hub, the function that wakes it, and its outcome."""
 
-    __slots__ = ("ended", "error", "ring", "up", "waiter")
+    __slots__ = ("ended", "error", "is_called", "ring", "waiter")
 
     def __init__(self, waiter: BaseWaiter, ring: Callable[[], object]) -> None:
         self.waiter, self.ring = waiter, ring
         self.ended = False
         self.error: Exception | None = None
-        self.up = False
-        """Whether the waiter should leave: its runs have ended, or it has to look by itself."""
+        self.is_called = False
+        """Whether the waiter has been called: its runs have ended, or it has to look by itself."""
 
     def call(self, *, ended: bool = False, error: Exception | None = None) -> None:
         """Wake the waiter for good."""
-        self.ended, self.error, self.up = ended, error, True
+        self.ended, self.error, self.is_called = ended, error, True
         with suppress(RuntimeError):  # its event loop has been closed
             self.ring()
 
@@ -188,12 +188,12 @@ class EndHub:
                 for seat in seats:
                     seat.call()
             self._looked_at = now = time.monotonic()
-            unwarned = [seat.waiter for seat in seats if not seat.up and seat.waiter.warns_at <= now]
+            unwarned = [seat.waiter for seat in seats if not seat.is_called and seat.waiter.warns_at <= now]
             if unwarned:
                 with suppress(Exception):  # a warning is optional
                     warn(store, unwarned)
             with self._lock:
-                self._seats -= {seat for seat in seats if seat.up}
+                self._seats -= {seat for seat in seats if seat.is_called}
             gap = min(LONGEST_GAP_SECONDS, max(FIRST_GAP_SECONDS, 2 * self._gap, now - began))
             self._gap = gap if reported and not found else 0.0
             if found:
@@ -310,11 +310,11 @@ def wait(store: Callable[[], JobStore], waiter: BaseWaiter) -> None:
         if hub is None:
             return
         try:
-            while not seat.up and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
+            while not seat.is_called and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
                 bell.wait(min(left, SLICE_SECONDS))
         finally:
             hub.leave(seat)
-        if not seat.up:
+        if not seat.is_called:
             hub.settle_down()
         if seat.outcome():
             return
@@ -339,12 +339,12 @@ async def wait_async(store: Callable[[], JobStore], waiter: BaseWaiter, off_loop
         if hub is None:
             return
         try:
-            while not seat.up and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
+            while not seat.is_called and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(rung.wait(), left)
         finally:
             hub.leave(seat)
-        if not seat.up:
+        if not seat.is_called:
             await off_loop(hub.settle_down)
         if seat.outcome():
             return

@@ -26,7 +26,7 @@ from mainspring.jobstores.sqlalchemy.server import IDLE_TRANSACTION_SECONDS, Ser
 from mainspring.jobstores.sqlalchemy.steps.claims import FEW_LANES, Level
 from mainspring.jobstores.sqlalchemy.steps.runs import CLAIMED, Terms, claimed_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waiting.judging import LOCKED_COLUMNS
 from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
@@ -64,7 +64,7 @@ class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
-    judged = (*JUDGED, AWAITED)
+    locked_columns = (*LOCKED_COLUMNS, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -143,7 +143,7 @@ class MariaDBTx(StoreTx):
     def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
         if len(lanes) > FEW_LANES:
             # No row can be locked inside a union: find the runs of many lanes first, then lock them.
-            now = terms[3]
+            now = terms.now
             ids = sorted(row[0] for row in self.best_due(_PLACE, lanes, priority, room, now))
             rest = f"FROM {_WAITING[False]} AND priority = ? AND run_at <= ? AND id {{in}} ORDER BY run_at, id {{skip}}"
             rows = self.table(CLAIMED, rest, priority, now, self.many(ids)) if ids else []

@@ -1,6 +1,8 @@
 """Sleep until something changes; wake the sleepers of this process at once, and those of others by messages.
 
-A database has a waker for each topic of `JobStore.wait`. The step by which a cursor moves says what has changed (see
+A database has a waker for each topic of `JobStore.wait`. A writer calls `stir`: it moves the cursor, which wakes the
+sleepers of this process (`move`), and sends a message to the other processes (`tell`). Their sleepers read it
+(`receive`), or poll (`look`), and move their own cursors. The step by which a cursor moves says what has changed (see
 `RUNS_STEP`). Steps add up, and a message that does not say its step counts as one.
 
 Ends of runs cost nothing extra while no process waits for one. A waiting process announces itself: in SQLite by its
@@ -188,7 +190,7 @@ class Waker(ABC):
             self._far_end.close()
 
     def rest(self) -> None:
-        """Stop listening until the next wait; that wait cannot know which messages it has missed."""
+        """Stop listening until the next wait, which returns at once if it may have missed messages."""
         if self._listening.acquire(blocking=False):
             try:
                 self.deafen()

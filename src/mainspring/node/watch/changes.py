@@ -1,4 +1,4 @@
-"""Watch a store for changes, and make its loops look as soon as it reports one."""
+"""Hear of changes in a store, and claim or fire at once because of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StoreListener"]
 
 
 class StoreListener:
-    """The thread that waits in a store for changes. It claims runs and fires jobs itself: see decision 075."""
+    """The thread that sleeps in `store.wait`. It calls the ticks of the work loop itself: see decision 075."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -49,14 +49,14 @@ class StoreListener:
                     return
                 pause.wait(0.75 + 0.5 * link.node.clock.random())
                 continue
-            if heard != cursor or deaf:  # after an outage the loops need not wait for their next try
+            if heard != cursor or deaf:  # after an outage, do not wait until the loop tries again
                 self.follow(None if deaf else cursor, heard)
                 if os.getpid() != home:  # a user's trigger may have forked
                     leave_if_forked(home)
                 cursor, deaf = heard, False
 
     def follow(self, before: int | None, heard: int) -> None:
-        """Claim runs and fire jobs for the changes between two cursors, unless a tick has looked since.
+        """Fire jobs and claim runs for the changes between two cursors, as far as no other thread has done so already.
 
         Without the first cursor, anything may have changed.
         """
@@ -64,9 +64,8 @@ class StoreListener:
         ticks: list[Tick] = []
         if before is None or link.scheduler.may_concern(before, heard):
             ticks.append(link.scheduler)
-        if before is None or not link.worker.has_looked():
+        if before is None or not link.worker.is_up_to_date():
             link.worker.look_everywhere()
             ticks.append(link.worker.claims)
         if ticks:
             link.work.call_now(*ticks)
-            link.work.keep_time()

@@ -1,4 +1,10 @@
-"""Claim runs in PostgreSQL: one statement looks, leases the runs of the most urgent level, and commits by itself.
+"""Claim runs in PostgreSQL. Each of these statements leases runs and commits by itself:
+
+- `_LOOK_AND_TAKE` is the first look of a claim, and leases the most urgent runs of one want: most claims need no more.
+- `_TAKE_AND_NEXT` leases runs of a few lanes, and says when the next ones can be claimed.
+- `_TAKE` leases runs of many lanes, after `_FIRST` has found how many to lease from each.
+
+They share the text of `_take`, which leases from any source of lanes, and of `_next_times`.
 
 A claim does not wait for the disk. If the server dies a moment later, the claimed runs are pending again, and nodes
 execute them once more. See `docs/decisions/098-claims-and-the-disk.md`.
@@ -22,9 +28,9 @@ from mainspring.jobstores.sqlalchemy.steps.claims import (
     FEW_LANES,
     HELD,
     WITH_LEVELS,
+    FirstTake,
     Level,
     Look,
-    TakenLevel,
     queues_of,
 )
 from mainspring.jobstores.sqlalchemy.steps.runs import CLAIMED, NEXT_ATTEMPT, Terms, claimed_row
@@ -46,6 +52,7 @@ _PLACE: Final = ("id", "run_at", "lane")
 _NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%b::text, %b::text)"
 """A notification is only a hint, so it does not wait for the disk."""
 _GIVEN: Final = "unnest(%(lanes)s::text[], %(pages)s::bigint[]) AS waiting(name, page)"
+"""A source of lanes: the parameters. `page` is how many runs to take from a lane at most."""
 _FIRST: Final = f"""
 SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
        SELECT {", ".join(_PLACE)} {_DUE_AT.format(priority="%(priority)s", when="<= %(now)s")} LIMIT waiting.page
@@ -53,7 +60,7 @@ SELECT first.* FROM {_GIVEN} CROSS JOIN LATERAL (
 
 
 def _take(source: str, priority: str, now: str, until: str, limit: str) -> str:
-    """Return the statement that leases the most urgent runs of the lanes in `source`."""
+    """Return the statement that leases the most urgent runs of the lanes in `source`, given the other texts in it."""
     due = _DUE_AT.format(priority=priority, when=f"<= {now}")
     # Find the rows by ctid, which cannot change under the lock: then no plan can read more rows than these.
     return f"""
@@ -67,7 +74,7 @@ UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT},
 RETURNING {_CLAIMED}"""
 
 
-def _left(source: str, priority: str, now: str, limit: str) -> str:
+def _next_times(source: str, priority: str, now: str, limit: str) -> str:
     """Return two expressions: the time of the first due run that a full claim leaves, and of the first that is not due.
 
     They see the runs as they were before the claim, so they leave out as many as the claim takes.
@@ -80,9 +87,10 @@ def _left(source: str, priority: str, now: str, limit: str) -> str:
       ORDER BY first.run_at LIMIT 1)"""
 
 
-_TAKE_GIVEN: Final = _take(_GIVEN, "%(priority)s", "%(now)s", "%(until)s", "%(limit)s")
-_TAKE_AND_LOOK: Final = f"{_TAKE_GIVEN}, {_left(_GIVEN, '%(priority)s', '%(now)s', '%(limit)s')}"
+_TAKE: Final = _take(_GIVEN, "%(priority)s", "%(now)s", "%(until)s", "%(limit)s")
+_TAKE_AND_NEXT: Final = f"{_TAKE}, {_next_times(_GIVEN, '%(priority)s', '%(now)s', '%(limit)s')}"
 _BEST: Final = "best AS waiting"
+"""A source of lanes: those that `_LOOK_AND_TAKE` finds. The next three texts belong to it."""
 _LIMIT: Final = "COALESCE((SELECT page FROM best LIMIT 1), 0)"
 _PRIORITY: Final = "waiting.priority"
 _AT: Final = "(SELECT at FROM clock)"
@@ -111,7 +119,7 @@ SELECT {", ".join(["NULL"] * len(CLAIMED))}, json_build_array(
        {_AT}, (SELECT json_object_agg(name, allowed) FROM asked), gated, held,
        ARRAY(SELECT json_build_array(lane, priority, run_at) FROM first WHERE run_at IS NOT NULL),
        (SELECT want FROM chosen), (SELECT priority FROM chosen), ARRAY(SELECT name FROM best),
-       {_left(_BEST, _PRIORITY, _AT, _LIMIT)},
+       {_next_times(_BEST, _PRIORITY, _AT, _LIMIT)},
        CASE WHEN %(alone)s THEN set_config('synchronous_commit', 'off', true) END)
   FROM limited
  UNION ALL SELECT taken.*, NULL FROM taken""".split()
@@ -165,13 +173,13 @@ class ClaimingTx(StoreTx):
         *rows, (*_, said) = sorted(self._fetch(self.texts[_LOOK_AND_TAKE], params), key=_is_last)
         now, limits, gated, is_held, levels, want, priority, best, left, later, _ = said
         held = self.all(HELD, token) if is_held else []
-        taken = None
+        first_take = None
         if best:
-            runs = self._claimed(rows, (node, token, now + int(lease * SECOND), now))
+            runs = self._claimed(rows, Terms(node, token, now + int(lease * SECOND), now))
             # Only a full claim leaves due runs; otherwise other nodes are claiming the rest.
             times = [left if len(runs) >= wants[want][1] else None, later]
-            taken = TakenLevel(want, priority, best, runs, [at for at in times if at is not None])
-        return Look(now, limits or {}, gated, held, levels, taken)
+            first_take = FirstTake(want, priority, best, runs, [at for at in times if at is not None])
+        return Look(now, limits or {}, gated, held, levels, first_take)
 
     def _claimed(self, rows: list[Row], terms: Terms) -> list[RunRow]:
         return sorted([claimed_row(row, terms) for row in rows], key=_BY_TIME)
@@ -185,7 +193,7 @@ class ClaimingTx(StoreTx):
         params = {"node": node, "token": token, "until": until, "now": now, "priority": priority, "limit": room}
         if len(lanes) <= FEW_LANES:
             given = {"lanes": array("text", lanes), "pages": array("bigint", [room] * len(lanes))}
-            rows = self._fetch(self.texts[_TAKE_AND_LOOK], {**params, **given})
+            rows = self._fetch(self.texts[_TAKE_AND_NEXT], {**params, **given})
             if not rows:
                 return [], None
             due, later = rows[0][-2:]
@@ -196,7 +204,7 @@ class ClaimingTx(StoreTx):
         while best := self.best_due(_PLACE, lanes, priority, room - len(runs), now):
             wanted = Counter(row[2] for row in best)
             given = {"lanes": array("text", wanted), "pages": array("bigint", wanted.values())}
-            rows = self._fetch(self.texts[_TAKE_GIVEN], {**params, **given})
+            rows = self._fetch(self.texts[_TAKE], {**params, **given})
             runs += [claimed_row(row, terms) for row in rows]
             if not rows or len(runs) >= room:  # if others were quicker, look for more
                 break

@@ -33,7 +33,7 @@ from mainspring.jobstores.sqlalchemy.steps.runs import (
     written_row,
 )
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waiting.judging import LOCKED_COLUMNS
 from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
@@ -62,7 +62,7 @@ _ADD_ONE_FORMATS: Final = [int(_TYPES.get(name, "text") in ("text", "bytea")) fo
 class PostgreSQLTx(ClaimingTx):
     """A transaction on a pooled connection, or a single statement."""
 
-    judged = (*JUDGED, AWAITED)
+    locked_columns = (*LOCKED_COLUMNS, AWAITED)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:
@@ -221,9 +221,9 @@ class PostgreSQLTx(ClaimingTx):
         gates = sorted(numbers)
         found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
         self.stirred |= any(back for *_, back in found)
-        # Other transactions have locked the rest. Wait for them: nobody would let those runs in later.
+        # Other transactions have locked the rest. Wait for them: nobody would unpark those runs later.
         if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
-            self.let_back(self.parked(left))
+            self.make_pending(self.parked(left))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

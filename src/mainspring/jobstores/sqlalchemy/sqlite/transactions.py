@@ -66,7 +66,7 @@ _LOOK: Final = (
     " EXISTS (SELECT 1 FROM {runs} WHERE status = 'running' AND token = ?),"
     f" (SELECT json_group_array(json_array(lane, priority, run_at)) FROM ({LEVELS[False]}))"
 )
-"""The first look of a claim: limits, gates, runs that the token holds, and levels."""
+"""The first look of a claim: the limits, whether runs wait at gates, whether the token holds runs, and the levels."""
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -94,10 +94,10 @@ class SQLiteTx(StoreTx):
     def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         if len(lanes) > 1:
             return super().take(lanes, priority, room, terms)
-        level = lanes[0], priority, terms[3]
-        [(found, later)] = self.all(_TAKE, *level, room, *level)
+        level = lanes[0], priority, terms.now
+        [(found, later)] = self.all(_DUE_AND_NEXT, *level, room, *level)
         runs = self.lease([claimed_row(row, terms) for row in self._rows(CLAIMED, found)], terms)
-        if len(runs) == room:  # others may be due
+        if len(runs) == room:  # others may be due, too: `next_of` finds out
             return runs, None
         return runs, [] if later is None else [later]
 
@@ -201,8 +201,8 @@ def _as_json(columns: tuple[str, ...], rest: str) -> str:
     return f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
 
 
-_TAKE: Final = f"SELECT ({_as_json(CLAIMED, DUE[False])}), ({NEXT[False]})"
-"""The due runs of a level, and when the next one can be had."""
+_DUE_AND_NEXT: Final = f"SELECT ({_as_json(CLAIMED, DUE[False])}), ({NEXT[False]})"
+"""The first due runs of a level, and the time of its first run that is not due."""
 
 
 @cache

@@ -1,4 +1,15 @@
-"""Claims in SQL: lease due runs, renew leases, and find leases that are over."""
+"""Claims in SQL: lease due runs, renew leases, and find leases that are over.
+
+A level is a lane with one priority. Its waiting runs differ only in their times, so an index finds the next one at
+once. A claim goes like this:
+
+1. `look` reads whether limits or gates matter, and the runs that the token holds because an earlier reply was lost.
+   SQLite reads the levels in the same statement. PostgreSQL also leases the most urgent runs in it (`FirstTake`).
+2. If limits or gates matter, `LimitedClaim` does the rest: it judges each run.
+3. Otherwise, for each want and from the highest priority down, `take` leases the earliest due runs of some lanes:
+   `lock_due` locks and reads them, `lease` writes. SQLite and PostgreSQL have quicker statements for `take`.
+4. `next_of` finds out when the next run can be claimed, for the levels of which `take` has not said that.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +39,7 @@ from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
 __all__ = [
     "DUE", "FEW_LANES", "HELD", "KEEP_CLAIM", "LEVELS", "NEXT", "WITH_LEVELS", "ClaimVerbs", "Claimed",
-    "Level", "Look", "TakenLevel", "cancel", "extend", "lapsed", "queues_of",
+    "FirstTake", "Level", "Look", "cancel", "extend", "lapsed", "queues_of",
 ]  # fmt: skip
 
 Claimed = tuple[int, list[RunRow], int | None]
@@ -44,8 +55,8 @@ Level = tuple[str, int]
 _ID: Final = attrgetter("id")
 
 
-class TakenLevel(NamedTuple):
-    """Runs that a dialect has leased in the same step as its look: due runs of one want, at one priority."""
+class FirstTake(NamedTuple):
+    """Runs that a look has leased already: the most urgent ones of one want, at one priority."""
 
     want: int
     """The index of the want."""
@@ -57,24 +68,25 @@ class TakenLevel(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The first look of a claim, and the runs that it may have leased in the same step."""
+    """The answers of the first look of a claim."""
 
     now: int
     limits: dict[str, int]
-    """The limits of queues that have one."""
+    """The limit of each queue that has one; 0 or less for a paused queue."""
     gated: bool
     """Whether runs wait at gates."""
     held: list[Row]
     """The runs that the token holds already."""
     levels: list[tuple[str, int, int]] | None = None
     """Each level with the time of its first run, before the look leased any; None if the look did not read them."""
-    taken: TakenLevel | None = None
+    first_take: FirstTake | None = None
 
 
 FEW_LANES: Final = 4
 """For up to this many lanes, read from each lane as many runs as are wanted from all of them together."""
 
 HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
+"""The runs that a token holds."""
 # Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
 # max: PostgreSQL may compute them by reading all waiting runs.
 WITH_LEVELS: Final = """
@@ -99,11 +111,13 @@ _LEVELS: Final = f"{WITH_LEVELS}SELECT lane, priority, run_at FROM first WHERE r
 _AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
 _LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
 LEVELS: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
+"""Each level of the wanted lanes, with the time of its first run. Here and below, the key True is for runs at gates."""
 _NEXT: Final = (
     "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s"
     " AND r.lane = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
 )
 NEXT: Final = {key: _NEXT % (at, "?", "?") for key, at in _AT_GATE.items()}
+"""The time of the first run of a level after an instant."""
 _NEXT_OF_MANY: Final = {
     key: f"SELECT ({_NEXT % (at, 'level.lane', 'level.priority')}) FROM {{levels}}" for key, at in _AT_GATE.items()
 }
@@ -112,6 +126,7 @@ DUE: Final = {
     " ORDER BY run_at LIMIT ? {skip}"
     for key, at in _AT_GATE.items()
 }
+"""The first due runs of a level, locked; runs that others have locked are skipped."""
 _LIMITS: Final = (
     "SELECT name, allowed FROM {queues} WHERE name {in} UNION ALL SELECT NULL, 0 FROM (SELECT 1 FROM {runs}"
     " WHERE status = 'pending' AND at_gate IS NOT NULL AND lane {in} LIMIT 1) AS gated"
@@ -129,8 +144,8 @@ class ClaimVerbs(GateVerbs):
     def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> Claimed:
         """Lease due runs, for each want up to its limit from its lanes; if the token has runs already, return those."""
         lanes = sorted({lane for lanes, _ in wants for lane in lanes})
-        now, limits, gated, held, levels, taken = self.look(wants, lanes, node, token, lease)
-        terms = (node, token, now + int(lease * SECOND), now)
+        now, limits, gated, held, levels, first_take = self.look(wants, lanes, node, token, lease)
+        terms = Terms(node, token, now + int(lease * SECOND), now)
         if limits:
             lanes = [lane for lane in lanes if limits.get(queue_of(lane), 1) > 0]  # not of paused queues
         limited = gated or max(limits.values(), default=0) > 0
@@ -149,38 +164,43 @@ class ClaimVerbs(GateVerbs):
             return now, sorted(map(run_row, held), key=_urgency), min(firsts, default=None)
         claimed: list[RunRow] = []
         times: list[int] = []
-        left: dict[int, list[Level]] = {}  # levels that may have more runs, by the time after which to look for them
+        unread: dict[int, list[Level]] = {}  # levels whose next run is still to be read, by the time that it is after
         for number, (names, limit) in enumerate(wants):
             waiting = [level for name in dict.fromkeys(names) for level in of_lane.get(name, ())]
-            if taken is not None and taken.want == number:
-                claimed += taken.runs
-                times += taken.times
-                limit -= len(taken.runs)
-                waiting = [each for each in waiting if each[1] != taken.priority or each[0] not in taken.lanes]
+            if first_take is not None and first_take.want == number:
+                claimed += first_take.runs
+                times += first_take.times
+                limit -= len(first_take.runs)
+                waiting = [
+                    each for each in waiting if each[1] != first_take.priority or each[0] not in first_take.lanes
+                ]
             if not waiting:
                 continue
-            found, later, looked = self._claim_due(waiting, limit, terms)
+            found, later, levels_unread = self._claim_due(waiting, limit, terms)
             claimed += found
             times += later
             # Only a full claim leaves due runs; otherwise other nodes are claiming the rest.
-            left.setdefault(0 if len(found) >= limit else now, []).extend(looked)
-        for after, some in left.items():
+            unread.setdefault(0 if len(found) >= limit else now, []).extend(levels_unread)
+        for after, some in unread.items():
             times += self.next_of(some, after) if some else []
         return now, claimed, min(times, default=None)
 
     def _claim_due(
         self, levels: Sequence[tuple[str, int, int]], limit: int, terms: Terms
     ) -> tuple[list[RunRow], list[int], list[Level]]:
-        """Lease the most urgent runs; return them, the times of later runs, and the levels that may have more runs."""
+        """Lease the most urgent due runs of some levels, given with the times of their first runs.
+
+        Return the runs, the times at which others can be claimed, and the levels of which that is not known yet.
+        """
         later: list[int] = []
         due: dict[int, list[tuple[int, str]]] = {}
         for lane, priority, first in levels:
-            if first > terms[3]:
+            if first > terms.now:
                 later.append(first)
             else:
                 due.setdefault(priority, []).append((first, lane))
         claimed: list[RunRow] = []
-        looked: list[Level] = []
+        unread: list[Level] = []
         for priority in sorted(due, reverse=True):
             # Each of the `room` most urgent runs is in one of the `room` lanes whose first runs are earliest: skip the
             # other lanes.
@@ -193,15 +213,16 @@ class ClaimVerbs(GateVerbs):
                 taken, times = self.take(wanted, priority, room, terms)
                 claimed += taken
                 if times is None:
-                    looked += [(lane, priority) for lane in wanted]
+                    unread += [(lane, priority) for lane in wanted]
                 else:
                     later += times
-        return claimed, later, looked
+        return claimed, later, unread
 
     def look(self, wants: Sequence[Want], lanes: list[str], node: str, token: str, lease: float) -> Look:
         """Read the limits of the queues, whether runs wait at gates, and the runs that the token holds.
 
-        A dialect may lease runs in the same step, if neither limits nor gates matter and the token holds none.
+        A dialect may do more in the same step: read the levels, and lease runs if neither limits nor gates matter and
+        the token holds none.
         """
         limits: dict[str | None, int] = {}
         if lanes:
@@ -239,7 +260,7 @@ class ClaimVerbs(GateVerbs):
     def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> tuple[list[RunRow], list[int] | None]:
         """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked.
 
-        Also return when the next runs of these levels can be claimed, or None if the statement did not ask for that.
+        Also return the times at which other runs of these levels can be claimed, or None if nothing has read them.
         """
         if not self.begun:
             self.begin()
@@ -262,20 +283,20 @@ class ClaimVerbs(GateVerbs):
     def lock_gated(self, lane: str, priority: int, terms: Terms, limit: int) -> list[RunRow]:
         """Lock due runs of a lane that stand at gates."""
         runs = []
-        for row in self.table((*CLAIMED, "gate", "gate_spec"), DUE[True], lane, priority, terms[3], limit):
+        for row in self.table((*CLAIMED, "gate", "gate_spec"), DUE[True], lane, priority, terms.now, limit):
             run = claimed_row(row, terms)
             run.gate, run.gate_spec = row[-2:]
             runs.append(run)
         return runs
 
     def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        """Lock the most urgent due runs that stand at no gate."""
-        return [claimed_row(row, terms) for row in self.best_due(CLAIMED, lanes, priority, room, terms[3])]
+        """Lock the most urgent due runs that stand at no gate; `lease` must follow."""
+        return [claimed_row(row, terms) for row in self.best_due(CLAIMED, lanes, priority, room, terms.now)]
 
     def best_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, room: int, now: int
     ) -> list[Sequence[Any]]:
-        """Read the most urgent due runs; first read from each lane only as many as the claim probably needs."""
+        """Read the most urgent due runs by `first_due`, from each lane at first only as many as are probably needed."""
         page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
         by_time, lane_at = itemgetter(columns.index("run_at"), columns.index("id")), columns.index("lane")
         found: dict[str, Sequence[Sequence[Any]]] = {}
@@ -294,7 +315,7 @@ class ClaimVerbs(GateVerbs):
     def first_due(
         self, columns: tuple[str, ...], lanes: list[str], priority: int, now: int, page: int
     ) -> dict[str, Sequence[Sequence[Any]]]:
-        """Lock and read the first due runs of each lane that stand at no gate."""
+        """Read the first due runs of each lane that stand at no gate, and lock them, unless the dialect locks later."""
         return {lane: self.table(columns, DUE[False], lane, priority, now, page) for lane in lanes}
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
@@ -15,7 +15,13 @@ from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs, Placement
 from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
-from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
+from mainspring.jobstores.sqlalchemy.waiting.judging import (
+    LOCKED_COLUMNS,
+    Judgement,
+    LockedRun,
+    locked_runs,
+    to_lock,
+)
 
 __all__ = [
     "CLAIMED", "COLUMNS", "FIRED", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED",
@@ -57,8 +63,17 @@ CLAIMED: Final = (
     "live", "owner", "job_id", "group_id", "unique_key", "cancelling", "followed", "refused",
 )  # fmt: skip
 """The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
-Terms = tuple[str, str, int, int]
-"""The terms of a claim: the node, the token, the end of the lease, and now."""
+
+
+class Terms(NamedTuple):
+    """The terms on which a claim leases runs."""
+
+    node: str
+    token: str
+    until: int
+    now: int
+
+
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
@@ -70,10 +85,6 @@ fired_row: Final[Callable[[RunRow], Row]] = attrgetter(*FIRED)
 _id: Final = attrgetter("id")
 _unique: Final = attrgetter("unique")
 _BROKEN: Final = Status.BROKEN.value
-_SPECIAL: Final = (Condition.WAITING, Condition.REFUSED, Condition.FINISHED)
-_WAITING_STATES: Final = (
-    "SELECT id, refused, gate, at_gate FROM {runs} WHERE id {in} AND (refused IS NOT NULL OR gate IS NOT NULL)"
-)
 _KNOWN: Final = "SELECT id FROM {runs} WHERE id {in} UNION ALL SELECT id FROM {gone} WHERE id {in} AND expires_at > ?"
 _HOLDERS: Final = "SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL"
 _COUNT: Final = (
@@ -188,8 +199,8 @@ def settle_others(
 class RunVerbs(GateVerbs):
     """The verbs that add and settle runs, in statements that every dialect has."""
 
-    judged: ClassVar[tuple[str, ...]] = JUDGED
-    """The columns of each run that `settle` reads; on a server also the mark of processes that wait for an end."""
+    locked_columns: ClassVar[tuple[str, ...]] = LOCKED_COLUMNS
+    """The columns that `settle` reads; on a server, the last one is the mark of processes that wait for an end."""
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
         """Insert the new runs; return an answer for each id.
@@ -251,37 +262,42 @@ class RunVerbs(GateVerbs):
         self.count_ends(Counter(run.status for run in new))
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        """Write each outcome whose condition holds, with its follow-ups; release or refuse the runs that come after."""
+        """Write each outcome whose condition holds, with its follow-ups; release or refuse the runs that come after.
+
+        Lock and read the runs, let a `Judgement` decide, and write the new records. Then deal with what follows from
+        them, in this order: runs that are sent back, gates, successors, follow-ups, parked runs. Most calls need no
+        statement for most of these. A dialect has quicker statements for the most frequent outcomes.
+        """
         if not self.begun:
             self.begin()
-        locked = self.many(sorted(to_lock(outcomes)))
-        rows = self.table(self.judged, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
-        stored = {row[0]: tuple(row[1 : len(JUDGED)]) for row in rows}
-        found = Judgement(stored, self._holders(outcomes, stored), self._waiting_states(outcomes), self.now)
+        ids = self.many(sorted(to_lock(outcomes)))
+        rows = self.table(self.locked_columns, "FROM {runs} WHERE id {in} ORDER BY id {lock}", ids)
+        locked = locked_runs(rows, self.now)
+        found = Judgement(locked, self._holders(outcomes, locked), self.now)
         for outcome in outcomes:
             found.judge(outcome)
-        edges, refused = found.place_back() if found.back else ([], [])
+        found.place_sent_back()
         written = [found.written[run_id] for run_id in sorted(found.written)]
         if written:
             self.update("runs", WRITTEN, [written_row(run, self.now) for run in written])
             self.count_ends(found.totals)
             self.stirred |= any(run.status == "pending" for run in written)
             if any(run.status in FINAL_VALUES for run in written):
-                self.note_ends(rows[0][len(JUDGED) :])
-        if found.causes:
-            self.update("runs", ("refused",), sorted(found.causes.items()))
-        if found.back:
+                self.note_ends(rows[0][len(LOCKED_COLUMNS) :])
+        if found.refused_by:
+            self.update("runs", ("refused",), sorted(found.refused_by.items()))
+        if found.sent_back:
             self._send_back(found)
-        if gates := found.gates():
-            self.update("runs", ("gate", "gate_spec", "at_gate"), gates)
-        if found.ended:
-            self.release(found.ended)
-        if edges:
-            self.add_edges(edges, {pred for pred, _, _ in edges})
-        self.refused += refused
-        if found.then:
-            self.add_runs(found.then)
-        self.make_room(found.freed, found.written.values())
+        if rows_of_gates := found.gate_rows():
+            self.update("runs", ("gate", "gate_spec", "at_gate"), rows_of_gates)
+        if found.followed_ends:
+            self.release(found.followed_ends)
+        # Add these only after the release: the ends of this call have been counted for them already.
+        self.add_edges(found.new_edges, {pred for pred, _, _ in found.new_edges})
+        self.refused += found.refused_again
+        if found.follow_ups:
+            self.add_runs(found.follow_ups)
+        self.make_room(found.freed, written)
         return found.answers
 
     def note_ends(self, awaited: Sequence[int | None]) -> None:
@@ -291,7 +307,10 @@ class RunVerbs(GateVerbs):
             self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
-        """Let parked runs in for runs that have left their gates; wake sleepers if a queue may be below its limit."""
+        """Unpark runs of the gates that runs have left; wake sleepers if the queue of one of `runs` has a limit.
+
+        A run that has ended may leave room below that limit.
+        """
         if freed:
             self.let_in(freed)
         limited = self.database.limited
@@ -299,26 +318,21 @@ class RunVerbs(GateVerbs):
 
     def _send_back(self, found: Judgement) -> None:
         """Delete the old edges of the runs that are sent back, and write their new counts and refusals."""
-        self.forget_edges(sorted(found.back), [run_id for run_id, ended in found.back.items() if not ended])
-        back = [found.written[run_id] for run_id in sorted(found.back)]
+        ids = sorted(found.sent_back)
+        had_ended = [run_id for run_id in ids if found.sent_back[run_id]]
+        self.forget_edges(ids, set(ids).difference(had_ended))
+        back = [found.written[run_id] for run_id in ids]
         self.update("runs", ("waits", "refused"), [(run.id, run.waits, run.refused) for run in back])
-        self.update("runs", ("followed",), [(run_id, 0) for run_id in sorted(found.back) if found.back[run_id]])
+        self.update("runs", ("followed",), [(run_id, 0) for run_id in had_ended])
 
-    def _waiting_states(self, outcomes: Sequence[SettleRow]) -> dict[str, WaitingState]:
-        """Return the refusal and the gate of each run whose outcome may depend on them; most runs have neither."""
-        special = {each.run.id for each in outcomes if each.condition in _SPECIAL or each.run.gate is not None}
-        return {
-            run_id: WaitingState(*state)
-            for run_id, *state in (self.all(_WAITING_STATES, self.many(sorted(special))) if special else ())
-        }
-
-    def _holders(self, outcomes: Sequence[SettleRow], stored: Mapping[str, Row]) -> dict[str, str]:
+    def _holders(self, outcomes: Sequence[SettleRow], locked: Mapping[str, LockedRun]) -> dict[str, str]:
         """Return which runs hold the unique keys that these outcomes want to take again."""
         wanted: set[str] = set()
         for each in outcomes:
-            run = each.run
-            if run.unique is not None and run.status not in FINAL_VALUES:
-                wanted |= {run.unique}.difference(stored.get(run.id, ())[-1:])
+            run, stored = each.run, locked.get(each.run.id)
+            takes = run.unique is not None and run.status not in FINAL_VALUES
+            if takes and stored is not None and stored.unique != run.unique:
+                wanted.add(str(run.unique))
         return dict(self.all(_HOLDERS, self.many(sorted(wanted)))) if wanted else {}
 
     def count_ends(self, ended: Counter[str]) -> None:

@@ -19,7 +19,7 @@ Edge = tuple[str, str, int]
 """A run, its successor, and the mask of those ends of the run that let the successor start."""
 
 _EDGES: Final = ("pred", "succ", "mask")
-_ENDS: Final = "FROM {edges} WHERE pred {in}"
+_FROM_ENDED: Final = "FROM {edges} WHERE pred {in}"
 _WAITING: Final = "FROM {runs} WHERE id {in} AND status = 'blocked' AND waits > 0 ORDER BY id {lock}"
 _RELEASED: Final = ("status", "waits", "run_at", "at_gate")
 _REFUSED: Final = ("status", "waits", "run_at", "refused", "at_gate")
@@ -132,7 +132,7 @@ class EdgeVerbs(Tx):
         """
         satisfied: Counter[str] = Counter()
         refusing: dict[str, str] = {}
-        edges = self.table(_EDGES, _ENDS, self.many(sorted(ended)))
+        edges = self.table(_EDGES, _FROM_ENDED, self.many(sorted(ended)))
         for pred, succ, mask in edges:
             if mask & bit_of(ended[pred]):
                 satisfied[succ] += 1
@@ -156,11 +156,11 @@ class EdgeVerbs(Tx):
         self.update("runs", _REFUSED, refused)
         self.note_released((row[0] for row in refused), any(row[1] == "pending" for row in released))
 
-    def note_released(self, refused: Iterable[str], some: bool) -> None:
-        """Note which runs were refused; wake sleepers if there are any, or if `some` other runs can be claimed."""
+    def note_released(self, refused: Iterable[str], released: bool) -> None:
+        """Note which runs were refused; wake sleepers if any run was refused or released, since it can be claimed."""
         before = len(self.refused)
         self.refused += refused
-        self.stirred |= some or len(self.refused) > before
+        self.stirred |= released or len(self.refused) > before
 
     def forget_edges(self, run_ids: list[str], kept: Iterable[str] = ()) -> None:
         """Delete the edges to these runs, and the edges from them except from those in `kept`."""

@@ -1,4 +1,8 @@
-"""Gates in SQL: lock them, count their runs, let parked runs come back, and set the limits of gates and queues."""
+"""Gates in SQL: lock them, count their runs, unpark runs, and set the limits of gates and queues.
+
+A claim parks a run for which its gate has no free slot: the run becomes blocked. When a run leaves the gate, `let_in`
+unparks the next run of each lane: it becomes pending, and a claim judges it again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _PARKED: Final = (
     " ORDER BY priority DESC, run_at LIMIT ? {lock}"
 )
 MOST_PARKED: Final = 1_000_000
-"""Let in at most this many runs when a limit is lifted."""
+"""Unpark at most this many runs when a limit is lifted."""
 
 
 def gate_of(run: RunRow) -> str | None:
@@ -37,7 +41,7 @@ def gate_of(run: RunRow) -> str | None:
 
 
 class GateVerbs(EdgeVerbs):
-    """The verbs that lock and count gates and let parked runs come back, in statements that every dialect has."""
+    """The verbs that lock gates, count their runs and unpark runs, in statements that every dialect has."""
 
     def lock_gates(self, names: Iterable[str], *, wait: bool) -> dict[str, GateState]:
         """Lock gates, and create the missing ones; without `wait`, leave out the gates that others have locked."""
@@ -59,7 +63,7 @@ class GateVerbs(EdgeVerbs):
         return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
 
     def let_in(self, freed: Mapping[str, int]) -> None:
-        """For each run that has left a gate, let one parked run of each lane of that gate come back.
+        """Lock gates, and for each run that has left one, unpark one run of each lane.
 
         Wait for any claim that has locked one of these gates: this call must see the runs that the claim parks.
         """
@@ -67,12 +71,12 @@ class GateVerbs(EdgeVerbs):
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let up to `numbers[gate]` parked runs of each lane of a locked gate try again, at the tail of the lane."""
+        """Unpark up to `numbers[gate]` runs of each lane of a locked gate; they go to the tail of their lane."""
         places = self.parked_lanes(sorted(numbers))
-        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
+        self.make_pending(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
-    def let_back(self, ids: list[str]) -> None:
-        """Let locked parked runs try their gate again."""
+    def make_pending(self, ids: list[str]) -> None:
+        """Make locked parked runs pending: a claim will judge them again."""
         if ids:
             self.run("UPDATE {runs} SET status = 'pending', run_at = ? WHERE id {in}", self.now, self.many(sorted(ids)))
             self.stirred = True
@@ -96,7 +100,7 @@ class GateVerbs(EdgeVerbs):
 
 
 def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
-    """Set or lift the limit of a gate or a queue, and let in as many parked runs of the gate as fit."""
+    """Set or lift the limit of a gate or a queue; unpark as many runs of the gate as fit."""
     tx.stirred = True
     if name.startswith(QUEUE_GATE):
         queue = name.removeprefix(QUEUE_GATE)

@@ -1,27 +1,65 @@
-"""Judge the outcomes of one `settle`: which outcomes to write, which runs end or go back, and which runs follow."""
+"""Decide what one `settle` writes. `RunVerbs.settle` locks and reads the runs, a `Judgement` decides, `settle` writes.
+
+The judgement takes the outcomes in their order, because each may rest on an earlier one of the same call:
+
+1. `judge` asks for each outcome whether its condition holds for the run, as the store or an earlier outcome left it.
+   The rules are those of all stores: `core.stored.settling.holds`.
+2. If it holds, `judge` notes the new record and what follows from it. The run may end, leave its gate, or be sent back.
+3. `place_sent_back` then judges the runs that were sent back by their predecessors: now all new statuses are known.
+
+Nothing here executes a statement. Each field of a `Judgement` is the work of one statement in `settle`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition
+from mainspring.core.stored.settling import holds, is_sent_back
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.transaction import Row
 from mainspring.jobstores.sqlalchemy.waiting.edges import Edge, judged, merged, placed
 from mainspring.jobstores.sqlalchemy.waiting.gates import gate_of
 
-__all__ = ["JUDGED", "LONGEST_LEASE_US", "Judgement", "WaitingState", "to_lock"]
+__all__ = ["LOCKED_COLUMNS", "LONGEST_LEASE_US", "Judgement", "LockedRun", "locked_runs", "to_lock"]
 
 LONGEST_LEASE_US: Final = 7 * 86400 * SECOND
 """No lease is longer than this; a later end was altered."""
-JUDGED: Final = ("id", "status", "token", "lease_until", "cancelling", "followed", "unique_key")
-"""The columns of a run that decide whether its outcome is written."""
+LOCKED_COLUMNS: Final = (
+    "id", "status", "token", "lease_until", "cancelling", "followed", "unique_key", "waits", "refused", "gate",
+    "at_gate",
+)  # fmt: skip
+"""The columns that `settle` reads of each run that it locks: the id, and the fields of `LockedRun`."""
+_GATE_KNOWN: Final = (Condition.WAITING, Condition.REFUSED, Condition.FINISHED)
+"""The conditions of outcomes that were made from a whole record, and so know the gate of the run.
+
+The holder of a claim may not know it: a claim does not read the gate of a run that stands at none, as a refused one.
+"""
 _WAITING: Final = frozenset(["blocked", "pending"])
+
+
+class LockedRun(msgspec.Struct):
+    """A locked run: as stored at first, then as the outcomes accepted so far have left it.
+
+    `waits`, `gate` and `at_gate` stay as stored.
+    """
+
+    status: str
+    token: str | None
+    lease_until: int | None
+    cancelling: bool
+    followed: int
+    unique: str | None
+    waits: int
+    refused: str | None
+    gate: str | None
+    at_gate: str | None
 
 
 def to_lock(outcomes: Sequence[SettleRow]) -> set[str]:
@@ -33,136 +71,116 @@ def to_lock(outcomes: Sequence[SettleRow]) -> set[str]:
     return ids
 
 
-class WaitingState(NamedTuple):
-    """The predecessor that has refused a run, the gate that the run names, and the gate that it stands at."""
-
-    refused: str | None = None
-    gate: str | None = None
-    at_gate: str | None = None
-
-
-_FREE: Final = WaitingState()
+def locked_runs(rows: Iterable[Sequence[Any]], now: int) -> dict[str, LockedRun]:
+    """Build the locked runs from rows that begin with the values of LOCKED_COLUMNS."""
+    runs = {row[0]: LockedRun(*row[1 : len(LOCKED_COLUMNS)]) for row in rows}
+    for run in runs.values():
+        if run.lease_until is not None and run.lease_until > now + LONGEST_LEASE_US:
+            run.lease_until = None  # it was altered, and counts as over
+    return runs
 
 
 class Judgement:
-    """The outcomes of one call, judged in their order."""
+    """What one `settle` writes: call `judge` for each outcome, then `place_sent_back`, and write the fields."""
 
-    def __init__(
-        self, stored: dict[str, Row], holders: dict[str, str], states: dict[str, WaitingState], now: int
-    ) -> None:
-        self._stored, self._holders, self._states, self._now = stored, holders, states, now
-        self._refused = {run_id for run_id, state in states.items() if state.refused is not None}
-        self._blocked: set[str] = set()  # the runs that were blocked and may have a gate
+    def __init__(self, locked: dict[str, LockedRun], holders: dict[str, str], now: int) -> None:
+        self._locked, self._holders, self._now = locked, holders, now
+        self._ended: set[str] = set()
+        """The runs that this call ends."""
         self._gated: set[str] = set()
+        """The runs whose gate may have changed."""
         self.answers: list[bool] = []
+        """Whether each outcome is written."""
         self.written: dict[str, RunRow] = {}
-        self.back: dict[str, bool] = {}
-        """The runs that are sent back, and whether each had ended; if so, the edges from it are deleted, too."""
-        self.ended: dict[str, str] = {}
-        """The followed runs that this call ends, with their new statuses."""
-        self.causes: dict[str, str] = {}
+        """The new records, by the id of the run."""
+        self.totals: Counter[str] = Counter()
+        """How many runs have reached each final status."""
+        self.refused_by: dict[str, str] = {}
         """The runs that end because this same call has ended another run, each with the id of that other run."""
+        self.sent_back: dict[str, bool] = {}
+        """The runs that are sent back, and whether each had ended; if so, the edges from it are deleted, too."""
+        self.new_edges: list[Edge] = []
+        """The edges to the runs that are sent back."""
+        self.refused_again: list[str] = []
+        """The runs that are sent back and refused at once."""
+        self.followed_ends: dict[str, str] = {}
+        """The runs that this call ends and other runs come after, each with its new status."""
         self.freed: Counter[str] = Counter()
         """How many runs have left each gate."""
-        self.totals: Counter[str] = Counter()
-        self.then: list[RunRow] = []
-        self._closed: set[str] = set()
+        self.follow_ups: list[RunRow] = []
+        """The runs to add."""
 
     def judge(self, outcome: SettleRow) -> None:
         """Accept an outcome if its condition holds, and note its consequences."""
         run = outcome.run
-        before = self._stored.get(run.id)
-        final = run.status in FINAL_VALUES
-        accepted = before is not None and self._holds(outcome, before, final)
-        if accepted and run.unique is not None and not final:
+        stored = self._locked.get(run.id)
+        ends = run.status in FINAL_VALUES
+        accepted = stored is not None and holds(outcome.condition, stored, run, self._now, self._ended)
+        if accepted and run.unique is not None and not ends:
             accepted = self._holders.setdefault(run.unique, run.id) == run.id
         self.answers.append(accepted)
-        if not accepted or before is None:
+        if stored is None or not accepted:
             return
         if run.live is None and run.id in self.written:
             run.live = self.written[run.id].live
-        status, followed = before[0], before[4]
-        if final:
-            self._closed.add(run.id)
-            if outcome.condition is Condition.REFUSED and run.id not in self._refused and run.refused is not None:
-                self.causes[run.id] = run.refused
-            if status != run.status:  # the same end may be written again, and counts once
-                self.totals[run.status] += 1
-            if followed and status not in FINAL_VALUES:
-                self.ended[run.id] = run.status
-        elif status in FINAL_VALUES or (run.status == "blocked" and status == "pending"):
-            self.back[run.id] = self.back.get(run.id, False) or status in FINAL_VALUES
-            self.ended.pop(run.id, None)
-            self._refused.discard(run.id)
-        if run.gate is not None or run.id in self._states:
-            run = self._judge_gate(run, status, final)
+        if ends:
+            self._note_end(outcome, stored)
+        elif is_sent_back(stored, run):
+            self.sent_back[run.id] = self.sent_back.get(run.id, False) or stored.status in FINAL_VALUES
+            self.followed_ends.pop(run.id, None)
+            stored.refused = None
+        if run.gate is not None or (stored.gate is not None and outcome.condition in _GATE_KNOWN):
+            run = self._judge_gate(run, stored)
         self.written[run.id] = run
-        unique = None if final else run.unique
-        self._stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, followed, unique)
-        self.then += outcome.then
+        stored.status, stored.token, stored.lease_until = run.status, run.token, run.lease_until
+        stored.cancelling = run.cancelling
+        self.follow_ups += outcome.then
 
-    def _holds(self, outcome: SettleRow, stored: Row, final: bool) -> bool:
-        condition, run = outcome.condition, outcome.run
-        status, present, lease_until, cancelling, _, _ = stored
-        if present != run.token or (cancelling and status == "running" and not final):
-            return False
-        if condition is Condition.HELD:
-            return bool(status == "running")
-        if condition is Condition.EXPIRED:
-            return bool(status == "running" and not self._now < (lease_until or 0) <= self._now + LONGEST_LEASE_US)
-        if condition is Condition.FINISHED:
-            return status in FINAL_VALUES
-        if status not in _WAITING:
-            return False
-        if condition is Condition.REFUSED:
-            return run.id in self._refused or run.refused in self._closed
-        if final or status == run.status:
-            return True
-        # A pending run may become blocked only if it was refused: then it is sent back.
-        return bool(status == "pending" and (run.status != "blocked" or run.id in self._refused))
+    def _note_end(self, outcome: SettleRow, stored: LockedRun) -> None:
+        run = outcome.run
+        self._ended.add(run.id)
+        if outcome.condition is Condition.REFUSED and stored.refused is None and run.refused is not None:
+            self.refused_by[run.id] = stored.refused = run.refused
+        if stored.status != run.status:  # the same end may be written again, and counts once
+            self.totals[run.status] += 1
+        if stored.followed and stored.status not in FINAL_VALUES:
+            self.followed_ends[run.id] = run.status
 
-    def _judge_gate(self, run: RunRow, status: str, final: bool) -> RunRow:
-        """Note if a run leaves its gate; return the run, but do not park it if it changes its gate or is put off."""
-        if run.id not in self._gated:
-            self._gated.add(run.id)
-            self._blocked |= {run.id} if status == "blocked" else set()
-        gate = self._states.get(run.id, _FREE).at_gate
+    def _judge_gate(self, run: RunRow, stored: LockedRun) -> RunRow:
+        """Note if a run leaves its gate; return its record, no longer parked if it changes its gate or is put off."""
+        self._gated.add(run.id)
+        if run.id not in self.sent_back:  # the store, not the outcome, knows these
+            run = replace(run, waits=stored.waits, refused=stored.refused)
+        gate = stored.at_gate
         if gate is None:
             return run
-        stopped = status == "running" and run.status != "running"
-        gone = (final or run.gate != gate) and status not in FINAL_VALUES
-        if gone or stopped:
+        stops = stored.status == "running" and run.status != "running"
+        leaves = stored.status not in FINAL_VALUES and (run.status in FINAL_VALUES or run.gate != gate)
+        if stops or leaves:
             self.freed[gate] += 1
-        parked = run.status == "blocked" and run.id not in self.back
+        parked = run.status == "blocked" and run.id not in self.sent_back
         return replace(run, status="pending") if parked and (run.gate != gate or run.run_at > self._now) else run
 
-    def gates(self) -> list[Row]:
-        """Return the id, `gate`, `gate_spec` and `at_gate` of each run whose gate may have changed."""
-        rows = []
-        for run_id in sorted(self._gated):
-            run, state = self.written[run_id], self._states.get(run_id, _FREE)
-            at_gate = gate_of(run)
-            if run_id not in self.back:
-                waits = run_id in self._blocked and state.at_gate is None
-                refused = state.refused is not None or run_id in self.causes
-                at_gate = None if waits or refused or run.status in FINAL_VALUES else run.gate
-            if (run.gate, at_gate) != (state.gate, state.at_gate) or run_id in self.back:
-                rows.append((run_id, run.gate, run.gate_spec, at_gate))
-        return rows
-
-    def place_back(self) -> tuple[list[Edge], list[str]]:
-        """Judge the runs that are sent back by the new statuses of all runs; return their edges, and the refused."""
-        statuses: Mapping[str, str] = {run_id: row[0] for run_id, row in self._stored.items()}
-        edges: list[Edge] = []
-        refused = []
-        for run_id in self.back:
+    def place_sent_back(self) -> None:
+        """Judge the runs that are sent back by the new statuses of their predecessors."""
+        statuses = {run_id: run.status for run_id, run in self._locked.items()} if self.sent_back else {}
+        for run_id in self.sent_back:
             run = self.written[run_id]
             if run.status == "blocked":
                 masks = merged(run.after)
                 waits, refusing = judged(masks, statuses)
                 self.written[run_id] = placed(run, waits, refusing, self._now)
-                edges += [(pred, run_id, mask) for pred, mask in masks.items() if pred in statuses]
-                refused += [run_id] if refusing is not None else []
+                self.new_edges += [(pred, run_id, mask) for pred, mask in masks.items() if pred in statuses]
+                self.refused_again += [run_id] if refusing is not None else []
             elif run.status == "pending":
                 self.written[run_id] = replace(run, waits=0, refused=None)
-        return edges, refused
+
+    def gate_rows(self) -> list[Row]:
+        """Return the id, `gate`, `gate_spec` and `at_gate` of each run whose gate has changed."""
+        rows = []
+        for run_id in sorted(self._gated):
+            run, stored = self.written[run_id], self._locked[run_id]
+            at_gate = gate_of(run)
+            if (run.gate, at_gate) != (stored.gate, stored.at_gate) or run_id in self.sent_back:
+                rows.append((run_id, run.gate, run.gate_spec, at_gate))
+        return rows

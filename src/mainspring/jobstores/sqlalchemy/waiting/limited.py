@@ -1,4 +1,12 @@
-"""Claim runs where gates or the limits of queues matter: judge each run, in the order of urgency."""
+"""Claim runs where gates or the limits of queues matter: judge each run, in the order of urgency.
+
+1. Lock the limits of the queues, and count how many more runs of each may start (`_rooms`).
+2. Find the levels that have due runs, apart for runs at gates and for the others (`_due`).
+3. For each want, from the highest priority down, lock due runs (`_claim_level`): runs at gates page by page, because
+   few runs of a page may get a slot.
+4. Judge these runs by time (`_judge`): lease a run, park it until a slot is free, or put it off if its rate says so.
+5. Write the states of the gates, and find out when the next run can be claimed (`_next_at`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +37,7 @@ class LimitedClaim:
 
     def __init__(self, tx: ClaimVerbs, wants: Sequence[Want], lanes: list[str], terms: Terms) -> None:
         self._tx, self._wants, self._lanes, self._terms = tx, wants, lanes, terms
-        self._now = terms[3]
+        self._now = terms.now
         self._left = 0  # how many more runs the present want takes
         self._full: set[str] = set()  # the lanes of wants that got as many runs as they asked for
         self._room: dict[str, int] = {}  # how many more runs of a queue may run, if it has a limit
@@ -74,7 +82,7 @@ class LimitedClaim:
         return {queue: number - running.get(queue, 0) for queue, number in allowed.items()}
 
     def _due(self) -> list[tuple[str, int, bool]]:
-        """Return the levels with due runs, and for each whether these stand at gates."""
+        """Return the levels with due runs, and whether these runs stand at gates."""
         lanes = self._open(self._lanes)
         return [
             (lane, priority, gated)
@@ -84,10 +92,11 @@ class LimitedClaim:
         ]
 
     def _open(self, lanes: list[str]) -> list[str]:
+        """Return the lanes whose queues may start more runs."""
         return [lane for lane in lanes if self._room.get(queue_of(lane), 1) > 0]
 
     def _claim_level(self, priority: int, plain: list[str], gated: list[str]) -> None:
-        """Claim the most urgent runs of a priority, by time."""
+        """Claim due runs of a priority by time, from lanes with runs at no gate and from lanes with runs at gates."""
         tx = self._tx
         waiting = self._lock_plain(plain, priority)
         while gated := self._open(gated):
@@ -146,6 +155,7 @@ class LimitedClaim:
         tx.update("runs", ("run_at",), sorted(early))
 
     def _lock_gates(self, names: set[str]) -> None:
+        """Lock the gates that this claim has not met yet, and count their running runs; note those of other claims."""
         new = names - self._gates.keys() - self._skipped
         if not new:
             return
