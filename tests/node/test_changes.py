@@ -223,6 +223,18 @@ def test_many_changes_of_runs_are_no_change_of_jobs(bench: ListeningBench) -> No
     assert (bench.store.wait(0, 0) - before) % RUNS_STEP == 0
 
 
+def test_a_run_of_which_no_hint_tells_is_found_within_five_seconds(bench: ListeningBench) -> None:
+    bench.enqueue("silent")
+    for _ in range(15):  # other work wakes the worker again and again, and must not put the look off
+        bench.clock.advance(0.2)
+        bench.link.work.wake(bench.link.worker.claims)
+        delay = bench.link.work.step()
+    assert bench.executor.given == {}
+    bench.clock.advance(delay)
+    bench.link.work.step()
+    assert list(bench.executor.given) == ["silent"]
+
+
 def test_a_listener_hears_a_store_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     store = NotedStore()
     store.looks = []

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
+from mainspring import Mainspring
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -37,6 +38,10 @@ SETTINGS = {
 }
 OPTIONS = {"connect_args": {"prepare_threshold": None}}
 TABLES = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies")
+
+
+def double(number: int) -> int:
+    return 2 * number
 
 
 class PgBouncer(Server):
@@ -118,6 +123,16 @@ def test_no_message_comes_through_and_what_another_node_added_is_found_by_lookin
     assert isinstance(store.wait(cursor, 0.5), int)  # it may say nothing, but does not fail
     assert [each.id for each in claim(store)] == [run.id]
     other.shutdown()
+
+
+def test_a_worker_finds_the_runs_of_other_processes_without_a_message(store: JobStore, pooler: PgBouncer) -> None:
+    other = SQLAlchemyJobStore(pooler.url, tablename="pooled_jobs", engine_options=OPTIONS)
+    with Mainspring(store) as worker, Mainspring(other) as client:
+        for app in (worker, client):
+            app.task(name="double")(double)
+        worker.start(work=True)
+        client.enqueue("double", 1).result(timeout=60)  # the worker is idle from now on
+        assert client.enqueue("double", 21).result(timeout=60) == 42
 
 
 def test_the_settings_of_the_role_are_in_force_behind_the_pooler(store: JobStore) -> None:

@@ -71,6 +71,8 @@ class WorkerTick:
         """Ignore hints before this instant, because the last claims found nothing."""
         self._seen: int | None = None
         """The store's cursor when all lanes were noted last; no change up to there needs another note."""
+        self._look_again_at = link.node.elapsed() + int(LONGEST_SLEEP_SECONDS * SECOND)
+        """When to look into all lanes even if nobody has reported a change, by the node's monotonic clock."""
         self._stale_at = 0
         """The earliest time at which a claimed run may be stale, by the node's monotonic clock."""
         self.woken = False
@@ -150,11 +152,15 @@ class WorkerTick:
             if node.draining and not node.finishing:
                 node.withdraw()  # runs of a claim that was under way when the drain began
             return LONGEST_SLEEP_SECONDS
+        elapsed = node.elapsed()
         if not link.claims:
-            self._stale_at = node.elapsed() + int(STALE_SECONDS * SECOND)
-        delay = self._claim()
+            self._stale_at = elapsed + int(STALE_SECONDS * SECOND)
+        if elapsed >= self._look_again_at:
+            self._look_again_at = elapsed + int(LONGEST_SLEEP_SECONDS * SECOND)
+            self.look_everywhere()
+        delay = min(self._claim(), (self._look_again_at - elapsed) / SECOND)
         if link.claims:
-            if (elapsed := node.elapsed()) >= self._stale_at:
+            if elapsed >= self._stale_at:
                 node.withdraw(older_than=elapsed - int(STALE_SECONDS * SECOND))
             delay = min(delay, STALE_SECONDS)
         return delay
