@@ -112,7 +112,8 @@ def main() -> None:
 
         enqueue = least(lambda: here(lambda: work.enqueue(1)))
         app.start(work=True)
-        run = least(lambda: elsewhere(lambda: work.enqueue(1).result(timeout=30)))
+        run = least(lambda: elsewhere(lambda: work.enqueue(1)))
+        run_waited_for = least(lambda: elsewhere(lambda: work.enqueue(1).result(timeout=30)))
         job = app.add_job(work, "interval", days=1, args=[1])
 
         def fire_job() -> Route:
@@ -134,6 +135,7 @@ def main() -> None:
     routes = {
         "enqueue": enqueue,
         "a run, in the worker": run,
+        "the same, and the waiter's hub": run_waited_for,
         "a due job and its run": fire,
         "the result of a run that ended": result,
         "the result of a run that goes on": waited,
