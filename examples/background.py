@@ -2,7 +2,7 @@
 
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from mainspring.schedulers.background import BackgroundScheduler
 
@@ -17,7 +17,7 @@ def tick(word: str) -> None:
 
 with BackgroundScheduler() as scheduler:
     job = scheduler.add_job(tick, "interval", args=["tick"], seconds=0.5, id="ticker")
-    scheduler.add_job(tick, "date", args=["once"], run_date=datetime.now() + timedelta(seconds=0.7))
+    scheduler.add_job(tick, "date", args=["once"], run_date=datetime.now(UTC) + timedelta(seconds=0.7))
     ticked.wait(30)  # the program does its own work meanwhile
 
     job.pause()

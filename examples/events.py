@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from mainspring import events
 from mainspring.schedulers.background import BackgroundScheduler
@@ -25,7 +25,7 @@ def hear(event: events.JobExecutionEvent) -> None:
 
 
 heard = threading.Semaphore(0)
-an_hour_ago = datetime.now() - timedelta(hours=1)
+an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
 with BackgroundScheduler() as scheduler:  # at its end, what was fired is let end
     scheduler.add_listener(hear, events.EVENT_JOB_EXECUTED | events.EVENT_JOB_ERROR | events.EVENT_JOB_MISSED)
     scheduler.add_job(divide, args=[6, 3], id="good")

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mainspring import events
@@ -22,7 +22,7 @@ def hear(event: events.JobExecutionEvent) -> None:
 
 def overdue(name: str, **policy: Any) -> None:
     """Add a job that came due each minute of the last five."""
-    start = datetime.now() - timedelta(minutes=4, seconds=30)
+    start = datetime.now(UTC) - timedelta(minutes=4, seconds=30)
     options: dict[str, Any] = {"minutes": 1, "start_date": start, "next_run_time": start, "args": [], "id": name}
     scheduler.add_job(int, "interval", **options, **policy)
 

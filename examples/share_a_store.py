@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mainspring.events import EVENT_JOB_EXECUTED, JobExecutionEvent
@@ -26,7 +26,7 @@ schedulers = [BackgroundScheduler(jobstores={"default": store}) for _ in range(4
 for scheduler in schedulers:
     scheduler.add_listener(hear, EVENT_JOB_EXECUTED)
     scheduler.start()
-start = datetime.now() + timedelta(seconds=0.3)
+start = datetime.now(UTC) + timedelta(seconds=0.3)
 end = start + timedelta(seconds=0.9)
 every: dict[str, Any] = {"seconds": 0.3, "start_date": start, "end_date": end, "coalesce": False, "max_instances": 4}
 for number in range(50):

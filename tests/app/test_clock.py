@@ -65,6 +65,14 @@ def test_triggers_made_by_name_begin_by_the_clock_of_the_scheduler(trigger: str,
         scheduler.shutdown()
 
 
+def test_a_simulation_begins_at_the_time_of_the_apps_clock() -> None:
+    clock = VirtualClock()
+    app = Mainspring("memory://", clock=clock, timezone="UTC")
+    app.schedule("interval", hours=1, id="hourly")(print)
+    found = app.simulate(days=1)
+    assert found.since == from_us(clock.now())
+
+
 def test_a_store_with_a_clock_of_its_own_keeps_it() -> None:
     mine, theirs = VirtualClock(), VirtualClock(start=SECOND)
     store = MemoryJobStore(mine)

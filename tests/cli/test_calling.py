@@ -9,13 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from mainspring.cli import main
+from mainspring.core.instants import SECOND
 from tests.cli.kit import KEY, LIMIT, Shop
 
 SEND = "tests.cli.kit:send_mail"
@@ -70,7 +70,7 @@ def test_options_of_a_run_are_taken(shop: Shop) -> None:
     run = shop.app.get("mine")
     assert (found["id"], run.queue, run.priority, run.group, run.unique) == ("mine", "mail", 7, "g", f"{RESIZE}:k")
     assert (run.policy.retries, run.policy.timeout, run.policy.retention) == (2, 300, 172_800)
-    assert timedelta(minutes=89) < run.run_at - run.created_at < timedelta(minutes=91)
+    assert 89 * 60 * SECOND < run.record.run_at - run.record.created_at < 91 * 60 * SECOND
     assert shop.json("enqueue", RESIZE, "b.png", "--unique", "k")["id"] == "mine"
     later = shop.app.get(shop.json("enqueue", RESIZE, "a.png", "--at", "2035-01-01T12:00")["id"])
     assert (later.run_at.year, later.run_at.hour) == (2035, 12)

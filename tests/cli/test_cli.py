@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -86,8 +87,10 @@ def test_a_group_without_a_verb_lists_and_an_unknown_verb_is_answered_with_the_n
     group: str, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
+    # Between two full units, so that the time that is left reads the same in both answers.
+    due = datetime.now(UTC) + timedelta(days=10, minutes=30)
     with Mainspring(url) as app:
-        app.add_job(print, "interval", hours=1, id="hourly")
+        app.add_job(print, "date", run_date=due, id="once")
     assert call(group, "--app", url) == call(group, "list", "--app", url)
     code, text = call(group, "lst", "--app", url)
     assert (code, "no verb 'lst'; did you mean 'list'?" in text) == (2, True)

@@ -98,6 +98,17 @@ def test_a_term_keeps_the_runs_it_describes_and_no_others(
     assert not matches(text, run(**other))
 
 
+@pytest.mark.parametrize(
+    "now",
+    [datetime(2026, 3, 29, 3, 30, tzinfo=ZONE), datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZONE)],
+    ids=["forward", "back"],
+)
+def test_an_hour_ago_is_an_hour_also_when_the_clock_was_changed(now: datetime) -> None:
+    last_hour = parse_filter("since:1h", now)
+    assert last_hour.matches(run(created_at=to_us(now) - 3599 * SECOND), send_mail)
+    assert not last_hour.matches(run(created_at=to_us(now) - 3601 * SECOND), send_mail)
+
+
 def test_an_empty_filter_matches_every_run() -> None:
     assert parse_filter("", NOW) == parse_filter([], NOW) == parse_filter([" "], NOW) == Filter()
     assert matches("", run())

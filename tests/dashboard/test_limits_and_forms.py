@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core.instants import to_us
 from mainspring.dashboard import DashboardApp
+from mainspring.testing.clock import VirtualClock
 from tests.dashboard.client import Client
 
 LIMIT = 90.0
@@ -112,7 +115,9 @@ def test_a_form_opens_no_file_of_the_server(app: Mainspring, tmp_path: Path) -> 
     assert "files can be named in code only" in shown.words
 
 
-def test_a_preview_leaves_out_what_is_excluded(app: Mainspring) -> None:
+def test_a_preview_leaves_out_what_is_excluded() -> None:
+    wednesday = datetime(2026, 5, 6, 12, tzinfo=UTC)
+    app = Mainspring("memory://", timezone="UTC", clock=VirtualClock(to_us(wednesday)))
     shown = Client(DashboardApp(app)).get("/jobs/preview?kind=cron&when=0+9+*+*+*&exclude=weekends").words
     assert "2 fires from Sat" in shown
     assert "are excluded" in shown

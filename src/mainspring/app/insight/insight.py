@@ -23,7 +23,7 @@ from mainspring.core.insight.subjects import (
     explain_uncallable_runs,
     explain_unknown,
 )
-from mainspring.core.instants import SECOND, to_us
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.references import variable_of
 from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
@@ -191,7 +191,7 @@ class Insight:
         if not 0 < days <= MOST_DAYS:
             raise ValueError(f"days must be more than 0 and at most {MOST_DAYS}, not {days!r}")
         zone = self._app.timezone
-        moment = datetime.now(zone) if since is None else since
+        moment = from_us(self._app._app_store.clock.now(), zone) if since is None else since
         start = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
         jobs, paused, usual = self._planned_jobs()
         usual |= dict(durations or {})

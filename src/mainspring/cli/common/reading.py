@@ -122,7 +122,8 @@ def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: 
     length = read_seconds(text)
     try:
         if length is not None:
-            return present + timedelta(seconds=direction * length)
+            # In UTC: the wall clock counts an hour too many or too few when it is changed meanwhile.
+            return (from_us(now) + timedelta(seconds=direction * length)).astimezone(zone)
         if clock := _CLOCK_TIME.fullmatch(text):
             moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             passed = moment <= present

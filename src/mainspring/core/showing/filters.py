@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
@@ -247,7 +247,8 @@ def _moment(key: str, value: str, now: datetime) -> datetime:
     length = read_seconds(value)
     try:
         if length is not None:
-            return now - timedelta(seconds=length)
+            # In UTC: the wall clock counts an hour too many or too few when it was changed meanwhile.
+            return (now.astimezone(UTC) - timedelta(seconds=length)).astimezone(now.tzinfo)
         if clock := _CLOCK_TIME.fullmatch(value):
             moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             return moment if moment <= now else moment - timedelta(days=1)
