@@ -81,13 +81,13 @@ class Bench:
         for executor in (self.threads, self.processes):
             executor.now = self.node.elapsed
 
-    def add_jobs(self, number: int, queue: str = "mail", policy: Policy | None = None) -> None:
+    def add_jobs(self, number: int, queue: str = "mail", policy: Policy | None = None, name: str = "job") -> None:
         now = self.clock.now()
         for n in range(number):
             trigger = IntervalTrigger(hours=1, start_date=from_us(now), timezone="UTC")
             call = Call(work, name="work")
             options: dict[str, Any] = {} if policy is None else {"policy": policy}
-            self.store.add_job(Job(f"job-{n}", call, trigger, at=now, executor="queue", queue=queue, **options))
+            self.store.add_job(Job(f"{name}-{n}", call, trigger, at=now, executor="queue", queue=queue, **options))
 
     def statuses(self) -> list[Status]:
         return sorted(run.status for run in self.store.find_runs(RunQuery()))
@@ -152,6 +152,30 @@ def test_runs_that_wait_already_go_first(bench: Bench) -> None:
     bench.link.worker.claims()
     assert list(bench.threads.given) == [run.id for run in waiting]
     assert bench.statuses() == [Status.PENDING] + [Status.RUNNING] * SLOTS
+
+
+def test_fires_of_a_higher_priority_get_the_free_slots_first(bench: Bench) -> None:
+    bench.add_jobs(SLOTS)
+    bench.add_jobs(1, policy=Policy(priority=5), name="urgent")
+    bench.link.scheduler()
+    assert [run.job_id for run, _ in bench.threads.given.values()] == ["urgent-0", "job-0", "job-1"]
+
+
+def test_a_run_that_waits_in_another_queue_of_the_executor_goes_first(clock: VirtualClock) -> None:
+    bench = Bench(clock, queues={"mail": None, "post": None})
+    policy = Policy(retries=1, backoff=(1.0,))
+    bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue="post", policy=policy, run_at=clock.now())])
+    bench.link.worker.look_everywhere()
+    bench.link.worker.claims()
+    bench.threads.end("r", ValueError())
+    bench.link.worker()
+    bench.threads.slots = 1
+    bench.node.pace.clear()
+    clock.advance(2)
+    bench.add_jobs(1)
+    bench.link.scheduler()
+    bench.link.worker.claims()
+    assert list(bench.threads.given) == ["r"]
 
 
 @pytest.mark.parametrize("queues", [{"other": None}, {"mail": 2}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
@@ -29,6 +30,8 @@ DUE_HOLD_SECONDS: Final = 2.0
 
 MOST_PATIENCE_SECONDS: Final = 1.0
 """Stand by for at most this long: if the prompt schedulers are gone, a fire is late by up to this."""
+
+_PRIORITY: Final = attrgetter("job.policy.priority")
 
 log = logging.getLogger("mainspring.scheduler")
 
@@ -102,7 +105,7 @@ class SchedulerTick:
         firings = []
         missed: dict[str, tuple[MissedFires, ...]] = {}
         homeless, stuck = self._homeless.open, self._stuck.open
-        for due in jobs:
+        for due in sorted(jobs, key=_PRIORITY, reverse=True):  # slots go by priority first, then by time, as in a claim
             try:
                 planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)
             except BaseException as error:  # a user's trigger may even raise SystemExit
@@ -261,8 +264,9 @@ class _Places:
         """Make the places in a queue and, if this node would claim its runs at once, in a slot of the executor."""
         node, lane = self.link.node, lane_of(queue, executor)
         alias, started = queue[1:] if is_local(queue) else executor or THREADS_EXECUTOR, None
-        # Runs that already wait in the lane go first.
-        if (is_local(queue) or node.claims_freely(queue)) and not self.link.worker.waits(lane):
+        # Runs that already wait for a slot of the executor go first: a claim chooses among them and this one.
+        rivals = (lane,) if is_local(queue) else node.lanes.get(alias, ())
+        if (is_local(queue) or node.claims_freely(queue)) and not self.link.worker.waits(rivals):
             self.lanes.append(lane)
             self._free.setdefault(alias, node.room_of(alias))
             started = Place(queue, node.id, self.token, self._until, executor)
