@@ -32,7 +32,7 @@ class CountingStore(MemoryJobStore):
     """Counts claims, and may lose the reply to a fire."""
 
     claims = 0
-    loses_reply = False
+    fails_after_fire: Exception | None = None
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         self.claims += 1
@@ -40,9 +40,9 @@ class CountingStore(MemoryJobStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         answers = super().fire(firings, lease)
-        if self.loses_reply:
-            self.loses_reply = False
-            raise StoreUnavailable("the reply was lost")
+        error, self.fails_after_fire = self.fails_after_fire, None
+        if error is not None:
+            raise error
         return answers
 
 
@@ -207,13 +207,30 @@ def test_a_fire_into_a_queue_that_is_paused_or_limited_waits(bench: Bench, limit
 
 def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(bench: Bench) -> None:
     bench.add_jobs(2)
-    bench.store.loses_reply = True
+    bench.store.fails_after_fire = StoreUnavailable("the reply was lost")
     with pytest.raises(StoreUnavailable):
         bench.link.scheduler()
     assert bench.threads.given == {}
     bench.link.worker.claims()
     assert len(bench.threads.given) == 2
     assert bench.statuses() == [Status.RUNNING] * 2
+
+
+def test_runs_leased_by_a_fire_that_failed_halfway_are_asked_for_at_once(bench: Bench) -> None:
+    bench.link.work.step()
+    bench.add_jobs(2)
+    bench.store.fails_after_fire = ValueError("the answer cannot be read")
+    bench.link.work.wake(bench.link.scheduler)
+    bench.link.work.step()
+    assert len(bench.threads.given) == 2
+
+
+def test_asking_for_the_runs_of_a_fire_claims_nothing_more(bench: Bench) -> None:
+    bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue="mail", run_at=bench.clock.now())])
+    bench.link.worker.uncertain.append(bench.node.new_token())  # the store was away: nothing was fired under it
+    bench.node.paused = True
+    bench.link.worker.claims()
+    assert (bench.statuses(), bench.link.worker.uncertain) == ([Status.PENDING], [])
 
 
 class Watching:

@@ -133,9 +133,8 @@ class SchedulerTick:
             return soonest
         if places.lanes and link.node.watcher is not None:
             link.node.watcher.claiming(link.node.id, places.token, places.lanes)
-        waiting: set[str] = set()
         try:
-            answers = self._take(firings, waiting)
+            answers = self._take(firings, places)
         except BaseException:
             # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
             link.worker.uncertain.append(places.token)
@@ -160,7 +159,7 @@ class SchedulerTick:
                 if run.id not in inserted:
                     continue
                 added.append(run)
-                if run.token is None or run.id in waiting:
+                if run.token is None or run.id in places.waiting:
                     queues.add(run.queue)
                 else:
                     started.append(run)
@@ -190,22 +189,27 @@ class SchedulerTick:
             return planned
         return plan(due, now, self.link.node.clock.random())
 
-    def _take(self, firings: list[Firing], waiting: set[str]) -> Sequence[tuple[str, ...] | Exception | None]:
+    def _take(self, firings: list[Firing], places: _Places) -> Sequence[tuple[str, ...] | Exception | None]:
         """Let the store take these steps, and note the runs that wait although the steps had claimed them.
 
         If the store fails, retry smaller parts, so that one bad step delays no other.
         """
+        link = self.link
         try:
-            answers = self.link.store.fire(firings, self.link.node.lease)
-            waiting.update(answers.waiting)
+            answers = link.store.fire(firings, link.node.lease)
+            places.waiting.update(answers.waiting)
             return answers
         except OSError:  # the store is away
             raise
         except Exception as error:
+            # The store may have taken some of the steps. A retry then finds them lost, but this node holds their runs.
+            if places.token not in link.worker.uncertain:
+                link.worker.uncertain.append(places.token)
+                link.wake_worker()
             if len(firings) == 1:
                 return [error]
         half = len(firings) // 2
-        return [*self._take(firings[:half], waiting), *self._take(firings[half:], waiting)]
+        return [*self._take(firings[:half], places), *self._take(firings[half:], places)]
 
     def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
@@ -239,6 +243,8 @@ class _Places:
         self.token = link.node.new_token()
         self.lanes: list[str] = []
         """The lanes for whose runs this node has free slots."""
+        self.waiting: set[str] = set()
+        """The runs that the store lets wait although the step had claimed them."""
         self._until = now + int(link.node.lease * SECOND)
         self._left = link.node.runs_left()
         self._free: dict[str, int] = {}
