@@ -73,6 +73,7 @@ class _HeldRunner(InlineRunner):
 
     def turn(self) -> bool:
         """Fire the due jobs and execute the due runs, once; return False if there were none."""
+        self.node.queues = {}  # while it fires, serve no queue: fired runs wait until the due runs are executed below
         self._link.scheduler()
         queues = self.store.stats().queues
         due = [queue.name for queue in queues if queue.waiting and not queue.paused and queue.name[0] != "!"]
