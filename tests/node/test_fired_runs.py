@@ -32,7 +32,7 @@ class CountingStore(MemoryJobStore):
     """Counts claims, and may lose the reply to a fire."""
 
     claims = 0
-    loses_reply = False
+    fails_after_fire: Exception | None = None
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         self.claims += 1
@@ -40,9 +40,9 @@ class CountingStore(MemoryJobStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
         answers = super().fire(firings, lease)
-        if self.loses_reply:
-            self.loses_reply = False
-            raise StoreUnavailable("the reply was lost")
+        error, self.fails_after_fire = self.fails_after_fire, None
+        if error is not None:
+            raise error
         return answers
 
 
@@ -81,13 +81,13 @@ class Bench:
         for executor in (self.threads, self.processes):
             executor.now = self.node.elapsed
 
-    def add_jobs(self, number: int, queue: str = "mail", policy: Policy | None = None) -> None:
+    def add_jobs(self, number: int, queue: str = "mail", policy: Policy | None = None, name: str = "job") -> None:
         now = self.clock.now()
         for n in range(number):
             trigger = IntervalTrigger(hours=1, start_date=from_us(now), timezone="UTC")
             call = Call(work, name="work")
             options: dict[str, Any] = {} if policy is None else {"policy": policy}
-            self.store.add_job(Job(f"job-{n}", call, trigger, at=now, executor="queue", queue=queue, **options))
+            self.store.add_job(Job(f"{name}-{n}", call, trigger, at=now, executor="queue", queue=queue, **options))
 
     def statuses(self) -> list[Status]:
         return sorted(run.status for run in self.store.find_runs(RunQuery()))
@@ -154,6 +154,30 @@ def test_runs_that_wait_already_go_first(bench: Bench) -> None:
     assert bench.statuses() == [Status.PENDING] + [Status.RUNNING] * SLOTS
 
 
+def test_fires_of_a_higher_priority_get_the_free_slots_first(bench: Bench) -> None:
+    bench.add_jobs(SLOTS)
+    bench.add_jobs(1, policy=Policy(priority=5), name="urgent")
+    bench.link.scheduler()
+    assert [run.job_id for run, _ in bench.threads.given.values()] == ["urgent-0", "job-0", "job-1"]
+
+
+def test_a_run_that_waits_in_another_queue_of_the_executor_goes_first(clock: VirtualClock) -> None:
+    bench = Bench(clock, queues={"mail": None, "post": None})
+    policy = Policy(retries=1, backoff=(1.0,))
+    bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue="post", policy=policy, run_at=clock.now())])
+    bench.link.worker.look_everywhere()
+    bench.link.worker.claims()
+    bench.threads.end("r", ValueError())
+    bench.link.worker()
+    bench.threads.slots = 1
+    bench.node.pace.clear()
+    clock.advance(2)
+    bench.add_jobs(1)
+    bench.link.scheduler()
+    bench.link.worker.claims()
+    assert list(bench.threads.given) == ["r"]
+
+
 @pytest.mark.parametrize("queues", [{"other": None}, {"mail": 2}])
 def test_a_fire_into_a_queue_that_the_node_limits_or_does_not_serve_waits(
     clock: VirtualClock, queues: dict[str, int | None]
@@ -183,13 +207,30 @@ def test_a_fire_into_a_queue_that_is_paused_or_limited_waits(bench: Bench, limit
 
 def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(bench: Bench) -> None:
     bench.add_jobs(2)
-    bench.store.loses_reply = True
+    bench.store.fails_after_fire = StoreUnavailable("the reply was lost")
     with pytest.raises(StoreUnavailable):
         bench.link.scheduler()
     assert bench.threads.given == {}
     bench.link.worker.claims()
     assert len(bench.threads.given) == 2
     assert bench.statuses() == [Status.RUNNING] * 2
+
+
+def test_runs_leased_by_a_fire_that_failed_halfway_are_asked_for_at_once(bench: Bench) -> None:
+    bench.link.work.step()
+    bench.add_jobs(2)
+    bench.store.fails_after_fire = ValueError("the answer cannot be read")
+    bench.link.work.wake(bench.link.scheduler)
+    bench.link.work.step()
+    assert len(bench.threads.given) == 2
+
+
+def test_asking_for_the_runs_of_a_fire_claims_nothing_more(bench: Bench) -> None:
+    bench.store.add_runs([Run(id="r", call=Call(work, name="work"), queue="mail", run_at=bench.clock.now())])
+    bench.link.worker.uncertain.append(bench.node.new_token())  # the store was away: nothing was fired under it
+    bench.node.paused = True
+    bench.link.worker.claims()
+    assert (bench.statuses(), bench.link.worker.uncertain) == ([Status.PENDING], [])
 
 
 class Watching:

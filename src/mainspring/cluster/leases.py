@@ -164,7 +164,7 @@ class LeaseKeeper:
         store, now = self._app.store, self._app.now()
         if worker.claiming is not None:
             node, token, queues = worker.claiming
-            brought = store.claim([(queues, 1)], node=node, token=token, lease=self._lease)
+            brought = store.claim([(queues, 0)], node=node, token=token, lease=self._lease)
             worker.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
             worker.claiming = None
         ids = list(worker.claims)

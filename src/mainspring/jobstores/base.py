@@ -277,8 +277,8 @@ class JobStore(BaseJobStore):
         Within a want, higher priority goes first, then earlier run time. One want uses nothing of another's limit. Each
         run becomes running: `attempt` rises by one, `token` is set, and `started_at` is the store's now. The returned
         runs have `followed` and `refused` set. The claim frees a unique key that begins with `>`. A repeated call with
-        the same token returns the runs still held under it instead of claiming more. A paused queue gives no runs from
-        any of its lanes. `next_at` is the earliest time over all wants.
+        the same token returns the runs still held under it instead of claiming more, also with a limit of 0. A paused
+        queue gives no runs from any of its lanes. `next_at` is the earliest time over all wants.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -124,12 +124,12 @@ class WorkerTick:
         # Set this last: if the caller's thread is interrupted before, the listener still follows the change.
         self._seen = cursor
 
-    def waits(self, lane: str | None = None) -> bool:
-        """Return True if this lane, or any lane, is noted for now: its runs wait for a slot."""
+    def waits(self, lanes: Container[str] | None = None) -> bool:
+        """Return True if one of these lanes, or any lane, is noted for now: its runs wait for a slot."""
         if not self._look_at:
             return False
         now = self.link.now()
-        return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
+        return any(at <= now for lane, at in list(self._look_at.items()) if lanes is None or lane in lanes)
 
     def __call__(self) -> float:
         """Settle ended runs, then claim waiting ones. Loops call the two parts; callers without loops call this."""
@@ -331,7 +331,8 @@ class WorkerTick:
         link, node = self.link, self.link.node
         lanes = [lane for some in node.lanes.values() for lane in some]
         while self.uncertain:
-            held = link.store.claim([(lanes, 1)], node=node.id, token=self.uncertain[0], lease=node.lease)
+            # A limit of 0: this node may be paused or full by now, so claim nothing more.
+            held = link.store.claim([(lanes, 0)], node=node.id, token=self.uncertain[0], lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
@@ -29,6 +30,8 @@ DUE_HOLD_SECONDS: Final = 2.0
 
 MOST_PATIENCE_SECONDS: Final = 1.0
 """Stand by for at most this long: if the prompt schedulers are gone, a fire is late by up to this."""
+
+_PRIORITY: Final = attrgetter("job.policy.priority")
 
 log = logging.getLogger("mainspring.scheduler")
 
@@ -102,7 +105,7 @@ class SchedulerTick:
         firings = []
         missed: dict[str, tuple[MissedFires, ...]] = {}
         homeless, stuck = self._homeless.open, self._stuck.open
-        for due in jobs:
+        for due in sorted(jobs, key=_PRIORITY, reverse=True):  # slots go by priority first, then by time, as in a claim
             try:
                 planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)
             except BaseException as error:  # a user's trigger may even raise SystemExit
@@ -130,9 +133,8 @@ class SchedulerTick:
             return soonest
         if places.lanes and link.node.watcher is not None:
             link.node.watcher.claiming(link.node.id, places.token, places.lanes)
-        waiting: set[str] = set()
         try:
-            answers = self._take(firings, waiting)
+            answers = self._take(firings, places)
         except BaseException:
             # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
             link.worker.uncertain.append(places.token)
@@ -157,7 +159,7 @@ class SchedulerTick:
                 if run.id not in inserted:
                     continue
                 added.append(run)
-                if run.token is None or run.id in waiting:
+                if run.token is None or run.id in places.waiting:
                     queues.add(run.queue)
                 else:
                     started.append(run)
@@ -187,22 +189,27 @@ class SchedulerTick:
             return planned
         return plan(due, now, self.link.node.clock.random())
 
-    def _take(self, firings: list[Firing], waiting: set[str]) -> Sequence[tuple[str, ...] | Exception | None]:
+    def _take(self, firings: list[Firing], places: _Places) -> Sequence[tuple[str, ...] | Exception | None]:
         """Let the store take these steps, and note the runs that wait although the steps had claimed them.
 
         If the store fails, retry smaller parts, so that one bad step delays no other.
         """
+        link = self.link
         try:
-            answers = self.link.store.fire(firings, self.link.node.lease)
-            waiting.update(answers.waiting)
+            answers = link.store.fire(firings, link.node.lease)
+            places.waiting.update(answers.waiting)
             return answers
         except OSError:  # the store is away
             raise
         except Exception as error:
+            # The store may have taken some of the steps. A retry then finds them lost, but this node holds their runs.
+            if places.token not in link.worker.uncertain:
+                link.worker.uncertain.append(places.token)
+                link.wake_worker()
             if len(firings) == 1:
                 return [error]
         half = len(firings) // 2
-        return [*self._take(firings[:half], waiting), *self._take(firings[half:], waiting)]
+        return [*self._take(firings[:half], places), *self._take(firings[half:], places)]
 
     def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
@@ -236,6 +243,8 @@ class _Places:
         self.token = link.node.new_token()
         self.lanes: list[str] = []
         """The lanes for whose runs this node has free slots."""
+        self.waiting: set[str] = set()
+        """The runs that the store lets wait although the step had claimed them."""
         self._until = now + int(link.node.lease * SECOND)
         self._left = link.node.runs_left()
         self._free: dict[str, int] = {}
@@ -261,8 +270,9 @@ class _Places:
         """Make the places in a queue and, if this node would claim its runs at once, in a slot of the executor."""
         node, lane = self.link.node, lane_of(queue, executor)
         alias, started = queue[1:] if is_local(queue) else executor or THREADS_EXECUTOR, None
-        # Runs that already wait in the lane go first.
-        if (is_local(queue) or node.claims_freely(queue)) and not self.link.worker.waits(lane):
+        # Runs that already wait for a slot of the executor go first: a claim chooses among them and this one.
+        rivals = (lane,) if is_local(queue) else node.lanes.get(alias, ())
+        if (is_local(queue) or node.claims_freely(queue)) and not self.link.worker.waits(rivals):
             self.lanes.append(lane)
             self._free.setdefault(alias, node.room_of(alias))
             started = Place(queue, node.id, self.token, self._until, executor)

@@ -234,6 +234,19 @@ class ClaimConformance:
         store.add_runs([make_run(store) for _ in range(5)])
         assert [len(claim(store, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
+    @pytest.mark.parametrize("limit", [None, 0, 9])
+    def test_a_claim_of_no_runs_returns_only_those_held_under_its_token(
+        self, store: JobStore, limit: int | None
+    ) -> None:
+        token = new_token()
+        add_run(store, "held")
+        [held] = claim(store, token=token)
+        store.set_gate("queue:default", limit)
+        waiting = add_run(store, "waiting")
+        assert [run.id for run in claim(store, limit=0, token=token)] == [held.id]
+        assert claim(store, limit=0) == []
+        assert current(store, waiting).status is Status.PENDING
+
     def test_every_start_raises_the_attempt(self, store: JobStore) -> None:
         run = start(store, policy=Policy(retries=5, backoff=(1.0,)))
         for attempt in range(1, 4):
