@@ -66,7 +66,13 @@ def main_name() -> str:
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
         return str(spec.name)
-    return Path(path).stem if path else "__main__"
+    return _stem(path) if path else "__main__"
+
+
+@lru_cache(8)
+def _stem(path: str) -> str:
+    """Return the name of a file without its ending; cached, because each run asks for that of the main program."""
+    return Path(path).stem
 
 
 def obj_to_ref(obj: Callable[..., Any]) -> str:

@@ -92,21 +92,20 @@ def new_run(row: RunRow) -> list[Any]:
         row.run_at,
     ]
     if not pending or not _is_bare(row):
-        more = {
-            "fields": _fields(row),
-            "keep": row.keep,
-            "sum": None if row.job_id is None else checksum(row.job_id),
-            "job": row.job_id,
-            "incarnation": _incarnation(row),
-            "group": row.group,
-            "unique": row.unique,
-            "token": row.token,
-            "state": raw(row.state),
-            "live": raw(row.live) if row.live else None,
-            "after": _after(row) or None,
-            "gate": row.gate,
-        }
-        plain.append({name: value for name, value in more.items() if value is not None})
+        incarnation = _incarnation(row)
+        more: dict[str, Any] = {"fields": _fields(row, incarnation), "keep": row.keep, "state": raw(row.state)}
+        if row.job_id is not None:
+            more["sum"], more["job"] = checksum(row.job_id), row.job_id
+            if incarnation is not None:
+                more["incarnation"] = incarnation
+        if row.live:
+            more["live"] = raw(row.live)
+        if row.after:
+            more["after"] = _after(row)
+        for name in ("group", "unique", "token", "gate"):
+            if (value := getattr(row, name)) is not None:
+                more[name] = value
+        plain.append(more)
     return plain
 
 
@@ -134,25 +133,31 @@ def _is_bare(row: RunRow) -> bool:
     )
 
 
-def _fields(row: RunRow) -> list[Any]:
+def _fields(row: RunRow, incarnation: str | None) -> list[Any]:
     """Return the fields that few new runs have, as names and values in turn."""
-    rare: dict[str, Any] = {
-        "job": row.job_id,
-        "incarnation": _incarnation(row),
-        "group": row.group,
-        "unique": row.unique,
-        "cancelling": "1" if row.cancelling else None,
-        "g": row.gate,
-        "n": row.gate_spec,
-    }
-    values = {
-        "a": _attempts(row),
-        "k": row.token,
-        "h": row.node,
-        "more": "1" if row.after or any(value is not None for value in rare.values()) else None,
-        **rare,
-    }
-    return [part for name, value in values.items() if value is not None for part in (name, value)]
+    fields: list[Any] = ["a", _attempts(row)]
+    if row.token is not None:
+        fields += ("k", row.token)
+    if row.node is not None:
+        fields += ("h", row.node)
+    common = len(fields)
+    if row.job_id is not None:
+        fields += ("job", row.job_id)
+    if incarnation is not None:
+        fields += ("incarnation", incarnation)
+    if row.group is not None:
+        fields += ("group", row.group)
+    if row.unique is not None:
+        fields += ("unique", row.unique)
+    if row.cancelling:
+        fields += ("cancelling", "1")
+    if row.gate is not None:
+        fields += ("g", row.gate)
+    if row.gate_spec is not None:
+        fields += ("n", row.gate_spec)
+    if row.after or len(fields) > common:
+        fields += ("more", "1")
+    return fields
 
 
 def _incarnation(row: RunRow) -> str | None:
