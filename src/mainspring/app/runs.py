@@ -21,6 +21,7 @@ from mainspring.core.insight.acts import Act
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
+from mainspring.core.lanes import is_local
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import FINAL, Report, Result, Run, Status
 from mainspring.core.showing.run_view import RunPage, RunView
@@ -341,7 +342,7 @@ class Runs:
     def move(self, run: str | RunHandle[Any], queue: str) -> None:
         """Move a waiting run to another queue; raise ValueError if it no longer waits."""
         name = check_queue(queue)
-        if self.read(_id(run)).queue.startswith("."):
+        if is_local(self.read(_id(run)).queue):
             raise ValueError(f"run {_id(run)!r} waits for an executor of a scheduler, not in a queue")
         self._change("move", run, queue=name)
 

@@ -18,7 +18,7 @@ from mainspring.app.loading.import_guard import warn_of_enqueuing
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.lanes import needed_executor
+from mainspring.core.lanes import is_local, needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import UNTIL_START_PREFIX, WAITING, Call, Run
 from mainspring.core.transitions import cancel
@@ -91,7 +91,7 @@ class Calls:
         self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> RunHandle[Any]:
         """Store a copy of a run's call as a new run, which comes only after the runs whose results it takes."""
-        if run.queue.startswith("."):
+        if is_local(run.queue):
             raise ValueError(f"run {run.id!r} belongs to an executor of a scheduler; call run_now for its job instead")
         task = self._tasks.resolve(run.call.func)
         call = TaskCall(task, tuple(run.args if args is None else args), dict(run.kwargs if kwargs is None else kwargs))

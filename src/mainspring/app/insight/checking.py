@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.insight.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
 from mainspring.core.insight.wording import listed, several
 from mainspring.core.job import Job
+from mainspring.core.lanes import is_local
 from mainspring.core.references import complaint_about, ref_to_obj
 from mainspring.core.run import HELD_PREFIX, Run, Status
 from mainspring.core.waiting.placeholders import placeholders_in
@@ -90,7 +91,7 @@ def _records(jobs: Iterable[Job], runs: Iterable[Run]) -> Iterator[tuple[Any, bo
     for job in jobs:
         yield job, job.executor != "queue"
     for run in runs:
-        yield run, run.queue.startswith(".")
+        yield run, is_local(run.queue)
 
 
 def _task_function(app: Mainspring, find: Callable[[Any], Any], each: Any) -> Any:

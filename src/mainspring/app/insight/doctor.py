@@ -21,6 +21,7 @@ from mainspring.core.insight.runs import place_of_run
 from mainspring.core.insight.wording import duration, held_runs, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import is_local
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import HELD_PREFIX, WAITING, Run, Status
 from mainspring.core.schedules.linting import issues_of, issues_together
@@ -225,7 +226,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
     for queue in queues:
         if queue.name.startswith(HELD_PREFIX):  # no node serves these
             continue
-        name, local = place_of_run(queue.name), queue.name.startswith(".")
+        name, local = place_of_run(queue.name), is_local(queue.name)
         waiting = held_runs(queue.waiting, queue.delayed)
         if queue.paused:
             fine = False
@@ -338,7 +339,7 @@ def _contents(
         return
     calls: dict[tuple[str, bool], Any] = {}
     records: list[tuple[Any, bool]] = [(job, job.executor != "queue") for job in jobs]
-    records += [(run, run.queue.startswith(".")) for run in runs if not run.queue.startswith(HELD_PREFIX)]  # uncalled
+    records += [(run, is_local(run.queue)) for run in runs if not run.queue.startswith(HELD_PREFIX)]  # uncalled
     for each, local in records:
         if isinstance(each.call.func, str) and each.call.func:
             calls.setdefault((each.call.func, local), each)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mainspring.app.moving.marks import LEAVING_AT, is_held
+from mainspring.core.lanes import is_local
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.flows import MARKER_TASK
 from mainspring.core.waiting.refusals import in_order
@@ -33,7 +34,7 @@ class Unit:
 
     def stays(self) -> str:
         """Return why the runs are not moved now; an empty text if they are."""
-        if any(run.queue.startswith(".") for run in self.runs):
+        if any(is_local(run.queue) for run in self.runs):
             return "runs for an executor of a scheduler"
         if any(map(is_unreadable, (*self.runs, *self.ended))):
             return "runs that cannot be read here"

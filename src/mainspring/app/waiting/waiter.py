@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
+from mainspring.core.lanes import is_local
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.errors import RunNotFound
@@ -184,7 +185,7 @@ def _front(run: Run | None, store: JobStore) -> Run | None:
 
 def _unserved(run: Run, service: QueueService) -> str:
     """Return a hint if the queue of a run is paused or no worker serves it, with what to do; else nothing."""
-    if run.status is not Status.PENDING or run.queue.startswith("."):  # no worker serves a scheduler's own queue
+    if run.status is not Status.PENDING or is_local(run.queue):  # no worker serves a scheduler's own queue
         return ""
     if run.queue == SIGNAL_QUEUE:
         return f"; it waits for a signal: app.signal({run.id!r}, value) gives it"

@@ -15,6 +15,7 @@ from mainspring.core.quantities import read_seconds, read_value
 from mainspring.core.validation import check_queue
 from mainspring.errors import TaskNotFound, near
 from mainspring.triggers.zones import astimezone
+from mainspring.util import datetime_utc_add
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -122,8 +123,7 @@ def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: 
     length = read_seconds(text)
     try:
         if length is not None:
-            # In UTC: the wall clock counts an hour too many or too few when it is changed meanwhile.
-            return (from_us(now) + timedelta(seconds=direction * length)).astimezone(zone)
+            return datetime_utc_add(present, timedelta(seconds=direction * length))
         if clock := _CLOCK_TIME.fullmatch(text):
             moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             passed = moment <= present

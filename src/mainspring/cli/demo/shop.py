@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from mainspring.app import Mainspring
@@ -16,6 +16,7 @@ from mainspring.executors.current_run import current_run
 from mainspring.triggers.combining import AndTrigger, OrTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
+from mainspring.util import datetime_utc_add
 
 __all__ = ["add_late_job", "add_schedules", "add_strange_job", "begin", "make_shop"]
 
@@ -96,14 +97,14 @@ def make_shop(url: str, key: str) -> Mainspring:
 
 def add_schedules(app: Mainspring, now: datetime) -> None:
     """Declare one schedule of each kind, and one whose runs take longer than its interval."""
-    soon = _later(now, 3)
+    soon = datetime_utc_add(now, timedelta(seconds=3))
     every: dict[str, Any] = {"start_date": now, "timezone": app.timezone}
     both = AndTrigger([IntervalTrigger(seconds=1, **every), IntervalTrigger(seconds=2, **every)])
     either = OrTrigger([CronTrigger(second="*/4", timezone="UTC"), CronTrigger(second="*/6", timezone="UTC")])
     tidy = app.tasks.find("tidy_up")
     app.schedule("interval", seconds=2, id="interval")(tidy)
     app.schedule("cron", second="*/5", id="cron")(tidy)
-    app.schedule("date", run_date=_later(now, 1), id="date")(tidy)
+    app.schedule("date", run_date=datetime_utc_add(now, timedelta(seconds=1)), id="date")(tidy)
     clock: dict[str, Any] = {"hour": soon.hour, "minute": soon.minute, "second": soon.second}
     app.schedule("calendarinterval", days=1, start_date=soon.date(), **clock, id="calendar")(tidy)
     app.schedule(both, id="and")(tidy)
@@ -127,12 +128,8 @@ def begin(app: Mainspring) -> list[str]:
 
 def add_late_job(app: Mainspring, now: datetime) -> None:
     """Add a job whose time was an hour ago and that may be a minute late, so it is missed."""
-    app.add_job(app.tasks.find("tidy_up"), "date", run_date=_later(now, -3600), misfire_grace_time=60, id="too late")
-
-
-def _later(moment: datetime, seconds: float) -> datetime:
-    """Return a later moment in the same zone, also when the clock is changed between the two."""
-    return (moment.astimezone(UTC) + timedelta(seconds=seconds)).astimezone(moment.tzinfo)
+    late = datetime_utc_add(now, timedelta(hours=-1))
+    app.add_job(app.tasks.find("tidy_up"), "date", run_date=late, misfire_grace_time=60, id="too late")
 
 
 def add_strange_job(url: str) -> None:

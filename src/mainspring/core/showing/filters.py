@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.run_texts import kind_of
-from mainspring.core.instants import to_us
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.quantities import read_seconds
 from mainspring.core.references import parameters_of
 from mainspring.core.run import Status
@@ -247,8 +247,8 @@ def _moment(key: str, value: str, now: datetime) -> datetime:
     length = read_seconds(value)
     try:
         if length is not None:
-            # In UTC: the wall clock counts an hour too many or too few when it was changed meanwhile.
-            return (now.astimezone(UTC) - timedelta(seconds=length)).astimezone(now.tzinfo)
+            # Count real time: the wall clock has an hour too many or too few if it was changed meanwhile.
+            return from_us(to_us(now) - round(length * SECOND), now.tzinfo or UTC)
         if clock := _CLOCK_TIME.fullmatch(value):
             moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             return moment if moment <= now else moment - timedelta(days=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.core.insight.health import RUNS_LOOKED_AT, JobState, health_of
 from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import is_local
 from mainspring.core.run import HELD_PREFIX
 from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
 from mainspring.node.events.complaints import Complaints
@@ -115,11 +116,11 @@ class JobHealthWatch:
 
 
 def _shown(name: str) -> str:
-    return f"executor {name[1:]!r}" if name.startswith(".") else f"queue {name!r}"
+    return f"executor {name[1:]!r}" if is_local(name) else f"queue {name!r}"
 
 
 def _advice(name: str, living: list[NodeInfo]) -> str:
-    if name.startswith("."):
+    if is_local(name):
         return "start a scheduler that has this executor"
     served = sorted({queue for node in living for queue in node.queues})
     others = f" (workers serve {', '.join(served)})" if served else ""
