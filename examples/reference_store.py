@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.lanes import Want, is_local
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
-from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status
+from mainspring.core.run import FINAL, HOLDS, UNFINISHED, Beat, Outcome, Run, Status, is_local
 from mainspring.core.stored.edges import check_edges, judge_after
 from mainspring.core.stored.settling import claimed, extended, holds, is_sent_back, settled, unclaimed
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, judge, limit_of, room

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from mainspring.core.insight.acts import Act
 from mainspring.core.job import Job
-from mainspring.core.lanes import Want, is_local
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
-from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
+from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status, is_local
 from mainspring.core.stored.settling import unclaimed
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats

@@ -21,9 +21,8 @@ from mainspring.core.insight.acts import Act
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
-from mainspring.core.lanes import is_local
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import FINAL, Report, Result, Run, Status
+from mainspring.core.run import FINAL, Report, Result, Run, Status, is_local
 from mainspring.core.showing.run_view import RunPage, RunView
 from mainspring.core.showing.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy

@@ -19,7 +19,6 @@ __all__ = [
     "THREADS_EXECUTOR",
     "Want",
     "executor_of",
-    "is_local",
     "lane_of",
     "lanes_of",
     "needed_executor",
@@ -41,11 +40,6 @@ _NAMES_KNOWN: Final = 10_000
 
 Want = tuple[Sequence[str], int]
 """Some lanes, and the most runs that a claim takes from them together."""
-
-
-def is_local(queue: str) -> bool:
-    """Return True for the queue `.alias` of a scheduler's executor: it has no limit, and nobody pauses it."""
-    return queue[:1] == "."
 
 
 @lru_cache(_NAMES_KNOWN)

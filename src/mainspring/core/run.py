@@ -38,6 +38,7 @@ __all__ = [
     "Transition",
     "bit_of",
     "describe",
+    "is_local",
     "kept_starts",
 ]
 
@@ -59,6 +60,11 @@ HELD_PREFIX: Final = "!"
 """No node serves a queue whose name begins with this: people or the app end the runs in it."""
 BULK_QUEUE: Final = "!bulk"
 """The queue of actions on many runs. Each action is a run, which any process of the app carries out."""
+
+
+def is_local(queue: str) -> bool:
+    """Return True for the queue `.alias` of a scheduler's executor: it has no limit, and nobody pauses it."""
+    return queue[:1] == "."
 
 
 class Status(StrEnum):

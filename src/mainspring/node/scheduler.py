@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import THREADS_EXECUTOR, is_local, lane_of
+from mainspring.core.lanes import THREADS_EXECUTOR, lane_of
 from mainspring.core.plan import DueJob, Firing, MissedFires, Place, Plan, firing, plan
+from mainspring.core.run import is_local
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import RUNS_STEP

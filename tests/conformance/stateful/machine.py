@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
-from mainspring.core.lanes import is_local, lanes_of
+from mainspring.core.lanes import lanes_of
 from mainspring.core.plan import DueJob, Place, firing, plan
 from mainspring.core.policy import Policy
-from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe
+from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe, is_local
 from mainspring.core.transitions import cancel, conclude, recover, retry
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Hold, JobStore, RunQuery

@@ -18,9 +18,9 @@ from mainspring.app.loading.import_guard import warn_of_enqueuing
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.lanes import is_local, needed_executor
+from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import UNTIL_START_PREFIX, WAITING, Call, Run
+from mainspring.core.run import UNTIL_START_PREFIX, WAITING, Call, Run, is_local
 from mainspring.core.transitions import cancel
 from mainspring.core.waiting.bridges import bridged
 from mainspring.core.waiting.followups import with_hooks

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.app.insight.doctor import EXAMPLES_SHOWN, Finding, Mark, function_finder, waiting_runs
 from mainspring.core.insight.wording import listed, several
 from mainspring.core.job import Job
-from mainspring.core.lanes import is_local
 from mainspring.core.references import complaint_about, ref_to_obj
-from mainspring.core.run import HELD_PREFIX, Run, Status
+from mainspring.core.run import HELD_PREFIX, Run, Status, is_local
 from mainspring.core.waiting.placeholders import placeholders_in
 from mainspring.errors import InvalidArguments, TaskNotFound, near
 from mainspring.jobstores.base import RunQuery

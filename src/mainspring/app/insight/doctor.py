@@ -21,9 +21,8 @@ from mainspring.core.insight.runs import place_of_run
 from mainspring.core.insight.wording import duration, held_runs, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.lanes import is_local
 from mainspring.core.references import ref_to_obj
-from mainspring.core.run import HELD_PREFIX, WAITING, Run, Status
+from mainspring.core.run import HELD_PREFIX, WAITING, Run, Status, is_local
 from mainspring.core.schedules.linting import issues_of, issues_together
 from mainspring.core.showing.redaction import without_password
 from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mainspring.app.moving.marks import LEAVING_AT, is_held
-from mainspring.core.lanes import is_local
-from mainspring.core.run import FINAL, Run, Status
+from mainspring.core.run import FINAL, Run, Status, is_local
 from mainspring.core.waiting.flows import MARKER_TASK
 from mainspring.core.waiting.refusals import in_order
 from mainspring.jobstores.base import JobStore, RunQuery

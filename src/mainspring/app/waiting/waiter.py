@@ -9,8 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
-from mainspring.core.lanes import is_local
-from mainspring.core.run import FINAL, Run, Status
+from mainspring.core.run import FINAL, Run, Status, is_local
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import JobStore

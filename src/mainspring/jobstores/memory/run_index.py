@@ -7,8 +7,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from mainspring.core.lanes import is_local
-from mainspring.core.run import FINAL, Run, Status
+from mainspring.core.run import FINAL, Run, Status, is_local
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
 from mainspring.jobstores.memory.edges import EdgeTable

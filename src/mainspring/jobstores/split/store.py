@@ -23,9 +23,8 @@ from msgspec.structs import replace
 
 from mainspring.codec import Codec, FrameError
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import is_local
 from mainspring.core.plan import Firing
-from mainspring.core.run import Error, Run, Status
+from mainspring.core.run import Error, Run, Status, is_local
 from mainspring.core.stored.settling import unclaimed
 from mainspring.jobstores.base import Answers, Health, JobStore, RunQuery, Stats
 from mainspring.jobstores.finding import count_unfinished

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.core.insight.health import RUNS_LOOKED_AT, JobState, health_of
 from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import is_local
-from mainspring.core.run import HELD_PREFIX
+from mainspring.core.run import HELD_PREFIX, is_local
 from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
 from mainspring.node.events.complaints import Complaints
 from mainspring.node.watch.alerts import AlertWatch

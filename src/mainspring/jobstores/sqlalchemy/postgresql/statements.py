@@ -9,8 +9,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import is_local
-from mainspring.core.run import bit_of
+from mainspring.core.run import bit_of, is_local
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.postgresql.arrays import array

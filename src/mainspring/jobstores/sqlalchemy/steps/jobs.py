@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import is_local
+from mainspring.core.run import is_local
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Answers, BrokenJob
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, unclaimed_row
