@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring.cli import main
+from tests.cli.jobs.test_jobs import add_jobs
 from tests.cli.kit import KEY, Shop
-from tests.cli.test_jobs import add_jobs
 from tests.cli.test_terminal import on_terminal
 
 

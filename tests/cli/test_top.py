@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 from mainspring.cli import main
 from mainspring.cli.top.snapshot import take
+from tests.cli.jobs.test_jobs import add_jobs
 from tests.cli.kit import LIMIT, Shop, resize
-from tests.cli.test_jobs import add_jobs
 from tests.cli.test_terminal import environment
 from tests.waiting import until
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mainspring.dashboard.memo import remembered_soon
-from tests.app.test_forking import in_child
+from tests.app.forking.test_forking import in_child
 from tests.dashboard.shop import make_shop
 
 pytestmark = [

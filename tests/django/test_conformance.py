@@ -21,7 +21,7 @@ from mainspring.testing import conformance
 from mainspring.testing.conformance import ends, helpers, service
 from mainspring.testing.conformance.history import tallies
 from tests.django.conftest import ClosingThread, ClosingThreads, added_database, emptied
-from tests.process.test_pgbouncer import PgBouncer, pooler  # noqa: F401
+from tests.process.sql.test_pgbouncer import PgBouncer, pooler  # noqa: F401
 
 ALL = os.environ.get("MAINSPRING_DJANGO") == "all"
 SUITE: Any = conformance.StoreConformance

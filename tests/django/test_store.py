@@ -32,7 +32,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBTx
 from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
 from mainspring.testing.conformance.helpers import add_run, claim
-from tests.app.interrupting import interrupted_everywhere
+from tests.app.forking.interrupting import interrupted_everywhere
 from tests.django.conftest import URLS, emptied
 
 DATABASES = ["on_sqlite", "on_postgresql", "on_mariadb"]

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from mainspring import Mainspring
+from tests.app.forking.test_forking import double
 from tests.app.kit import LIMIT
-from tests.app.test_forking import double
 from tests.executors.helpers import wait_until
 
 CONNECTIONS = {

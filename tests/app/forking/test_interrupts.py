@@ -13,9 +13,9 @@ from sqlalchemy import create_engine, text
 
 from mainspring import Mainspring
 from mainspring.errors import OutcomeUnknown
-from tests.app.interrupting import Interrupted, interrupted_everywhere
+from tests.app.forking.interrupting import Interrupted, interrupted_everywhere
+from tests.app.forking.test_forking import double
 from tests.app.kit import KEY, MakeApp
-from tests.app.test_forking import double
 
 SQL = tuple(f"mainspring.jobstores.sqlalchemy.{name}" for name in ("connections", "server", "sqlite.dialect"))
 

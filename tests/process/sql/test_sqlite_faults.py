@@ -42,7 +42,7 @@ from mainspring.testing.conformance.helpers import (
     succeed,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Spawn = Callable[..., "subprocess.Popen[str]"]
 LOCK = """
 import os, sqlite3, sys, time

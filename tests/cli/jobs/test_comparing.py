@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from mainspring import Mainspring
 from mainspring.cli import main
+from tests.cli.jobs.test_jobs import add_jobs
 from tests.cli.kit import KEY, Shop, resize
-from tests.cli.test_jobs import add_jobs
 from tests.cli.test_terminal import environment
 
 

@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 
 from mainspring.jobstores.etcd import EtcdClient
 from mainspring.jobstores.etcd.client import b64
-from tests.cli.test_import import TRIGGERS, assert_same, call, every_trigger, first_line, stored, write
+from tests.cli.importing.test_import import TRIGGERS, assert_same, call, every_trigger, first_line, stored, write
 from tests.servers import HOST, Etcd, ZooKeeper
 
 

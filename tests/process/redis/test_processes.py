@@ -22,7 +22,7 @@ from mainspring.jobstores.redis import RedisJobStore
 from mainspring.testing.conformance.helpers import LEASE, claim, make_job, succeed
 from tests.servers import Redis, Server, Valkey
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROCESSES = 4
 JOBS = 200
 ALL = RunQuery()

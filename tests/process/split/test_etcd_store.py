@@ -13,7 +13,7 @@ from mainspring.jobstores.etcd import EtcdClient, EtcdJobStore
 from mainspring.jobstores.etcd.client import b64
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import add_job
-from tests.process.stores_of_jobs import MannersOfStores
+from tests.process.split.stores_of_jobs import MannersOfStores
 from tests.servers import HOST, Etcd
 
 _numbers = count(1)

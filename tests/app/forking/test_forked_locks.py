@@ -13,8 +13,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.jobstores.sqlalchemy.sqlite import forks
+from tests.app.forking.test_forking import double, in_child
 from tests.app.kit import LIMIT
-from tests.app.test_forking import double, in_child
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork"),

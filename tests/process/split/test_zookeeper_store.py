@@ -17,7 +17,7 @@ from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.zookeeper import ZooKeeperJobStore
 from mainspring.jobstores.zookeeper import records as zookeeper_records
 from mainspring.testing.conformance.helpers import add_job, make_job, work
-from tests.process.stores_of_jobs import NOTHING, MannersOfStores
+from tests.process.split.stores_of_jobs import NOTHING, MannersOfStores
 from tests.servers import HOST, ZooKeeper
 
 _numbers = count(1)

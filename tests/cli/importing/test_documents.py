@@ -10,7 +10,7 @@ from apscheduler.jobstores.mongodb import MongoDBJobStore as TheirMongoStore
 from apscheduler.jobstores.rethinkdb import RethinkDBJobStore as TheirRethinkStore
 from pymongo import MongoClient
 
-from tests.cli.test_import import TRIGGERS, assert_same, call, every_trigger, first_line, stored, write
+from tests.cli.importing.test_import import TRIGGERS, assert_same, call, every_trigger, first_line, stored, write
 from tests.servers import HOST
 from tests.stand_ins import Reqlite, SecantusDB
 

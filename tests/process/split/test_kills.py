@@ -28,7 +28,7 @@ from mainspring.triggers.date import DateTrigger
 from tests.record_stores import TableRecords
 from tests.servers import Redis
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEASE = 1.0
 _names = count(1)
 

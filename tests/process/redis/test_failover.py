@@ -30,7 +30,7 @@ from mainspring.triggers.interval import IntervalTrigger
 from tests.redis_fleet import SECONDS, ClusterFleet, SentinelFleet, until
 from tests.servers import Redis
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NODES = 2
 JOBS = 10
 T = TypeVar("T")

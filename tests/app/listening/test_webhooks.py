@@ -173,7 +173,7 @@ def test_an_alert_is_sent_by_another_process_if_its_sender_is_killed(
     monkeypatch.setattr("mainspring.node.watch.alerts.SEND_LEASE_SECONDS", 2.0)
     url = f"sqlite:///{tmp_path}/jobs.db"
     app = make_app(url, alerts=receiver.url, lease=1.0)
-    app.add_job("tests.app.test_webhooks:work", "interval", hours=1, id="work", next_run_time="2020-01-01")
+    app.add_job("tests.app.listening.test_webhooks:work", "interval", hours=1, id="work", next_run_time="2020-01-01")
     app.pause_queue("default")
     receiver.hold.clear()
     program = PROGRAM.replace(

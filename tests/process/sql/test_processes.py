@@ -22,7 +22,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_run, claim, make_job, make_run, new_token, succeed
 from tests.servers import MariaDB, PostgreSQL
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROCESSES = 4
 
 
