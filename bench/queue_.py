@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 # With an underscore: `python bench/NAME.py` puts this folder first, and the standard library imports its own `queue`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._queue_contenders import CONTENDERS, OURS, Contender, peer_versions, set_up_peers
-from bench._queue_measure import (
+from bench.queueing.contenders import CONTENDERS, OURS, Contender, peer_versions, set_up_peers
+from bench.queueing.measure import (
     LAYERS,
     Broken,
     Executed,

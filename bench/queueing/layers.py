@@ -15,7 +15,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.node.claiming import WorkerTick

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from rq import Queue
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 queue: Any = Queue(connection=redis.Redis.from_url(os.environ["BENCH_URL"]))
 

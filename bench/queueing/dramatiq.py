@@ -11,7 +11,7 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 URL = os.environ["BENCH_URL"]
 broker: Any = RedisBroker(url=URL)

@@ -13,7 +13,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 URL = os.environ["BENCH_URL"].replace("+psycopg", "")
 queries: Any = None

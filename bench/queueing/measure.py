@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from bench._queue_contenders import ROOT, Contender
-from bench._queue_notes import Counted, read_counted
+from bench.queueing.contenders import ROOT, Contender
+from bench.queueing.notes import Counted, read_counted
 from bench.stores import Bed, process_cpu
 
 PATIENCE = 30.0
@@ -119,7 +119,7 @@ class Client:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        words = [place.contender.python, "-m", "bench._queue_client", place.contender.module]
+        words = [place.contender.python, "-m", "bench.queueing.client", place.contender.module]
         self._process = place.start(words, talks=True)
 
     def ask(self, verb: str, **options: Any) -> Any:
@@ -253,7 +253,7 @@ def read_layers(folder: Path) -> dict[str, Any]:
 
 
 def measure_layers(contender: Contender, bed: Bed, count: int, longest: float) -> dict[str, tuple[float, float]]:
-    """Return the CPU us and wall us per run of what `_queue_layers` watches."""
+    """Return the CPU us and wall us per run of what `layers` watches."""
     with placed(contender, bed) as (place, client):
         client.ask("fill", count=count)
         place.environ["BENCH_LAYERS"] = "1"

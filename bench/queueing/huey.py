@@ -8,7 +8,7 @@ from typing import Any
 
 from huey import RedisHuey, SqliteHuey
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 URL = os.environ["BENCH_URL"]
 huey: Any = RedisHuey(url=URL) if URL.startswith("redis") else SqliteHuey(filename=URL.removeprefix("sqlite:///"))

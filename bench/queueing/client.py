@@ -1,4 +1,4 @@
-"""The enqueuing side of one library: `python -m bench._queue_client MODULE`, told what to do by lines of JSON."""
+"""The enqueuing side of one library: `python -m bench.queueing.client MODULE`, told what to do by lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from bench._queue_notes import Stamps
+from bench.queueing.notes import Stamps
 
 PATIENCE = 30.0
 

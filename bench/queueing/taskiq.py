@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 URL = os.environ["BENCH_URL"]
 broker: Any = RedisStreamBroker(URL).with_result_backend(RedisAsyncResultBackend(URL))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 from mainspring import Mainspring
 
 app = Mainspring(os.environ["BENCH_URL"], secret_key="a key for the benchmark, and for nothing else")
@@ -31,6 +31,6 @@ def done(count: int) -> int:
 
 
 if "BENCH_LAYERS" in os.environ:
-    from bench._queue_layers import start
+    from bench.queueing.layers import start
 
     start(type(app.store))

@@ -8,7 +8,7 @@ from typing import Any
 
 from procrastinate import App, PsycopgConnector
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 app: Any = App(connector=PsycopgConnector(conninfo=os.environ["BENCH_URL"].replace("+psycopg", "")))
 

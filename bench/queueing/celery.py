@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from celery import Celery, group
 
-from bench import _queue_notes as notes
+from bench.queueing import notes
 
 URL = os.environ["BENCH_URL"]
 app: Any = Celery("bench", broker=URL, backend=URL)

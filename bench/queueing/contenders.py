@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from run import Environment, call, create, get_uv, once, version_of
 
-from run import Environment, call, create, get_uv, once, version_of  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[2]
 OURS = "mainspring"
 PINS = ROOT / "bench" / "peers.txt"
 PEERS = ROOT / "build" / "bench-queue"
@@ -45,7 +43,7 @@ class Contender(NamedTuple):
     @property
     def module(self) -> str:
         """Its tasks and its enqueuing side."""
-        return f"bench._queue_{self.library}"
+        return f"bench.queueing.{self.library}"
 
     @property
     def python(self) -> str:
@@ -59,22 +57,23 @@ class Contender(NamedTuple):
         return [words] * (1 if "{n}" in self.command else processes)
 
 
-WORKER = "mainspring worker bench._queue_mainspring:app --processes {n} --no-schedule --log-level warning"
-HUEY = "huey_consumer bench._queue_huey.huey -q"
-PGQ = "pgq run bench._queue_pgqueuer:worker --log-level WARNING"
+WORKER = "mainspring worker bench.queueing.mainspring:app --processes {n} --no-schedule --log-level warning"
+HUEY = "huey_consumer bench.queueing.huey.huey -q"
+PGQ = "pgq run bench.queueing.pgqueuer:worker --log-level WARNING"
 SIGNED = "sentinel over processes of 8 threads, signed, leases and fencing, result kept"
 
 CONTENDERS: Sequence[Contender] = (
     Contender("huey", "redis", HUEY, "1 thread, result kept", 3000),
     Contender(
-        "dramatiq", "redis", "dramatiq bench._queue_dramatiq -p {n}", "8 threads per process, results middleware", 2500
+        "dramatiq", "redis", "dramatiq bench.queueing.dramatiq -p {n}",
+        "8 threads per process, results middleware", 2500,
     ),
     Contender(
-        "taskiq", "redis", "taskiq worker bench._queue_taskiq:broker -w {n} --log-level WARNING",
+        "taskiq", "redis", "taskiq worker bench.queueing.taskiq:broker -w {n} --log-level WARNING",
         "RedisStreamBroker, result backend, async function", 2000,
     ),
     Contender(
-        "celery", "redis", "celery -A bench._queue_celery worker -c {n} -l WARNING",
+        "celery", "redis", "celery -A bench.queueing.celery worker -c {n} -l WARNING",
         "prefork, result backend", 800,
     ),
     Contender("rq", "redis", "rq worker -u {url} -q", "forks for each job, result kept", 60),
@@ -90,7 +89,7 @@ CONTENDERS: Sequence[Contender] = (
         "pgqueuer", "postgresql", f"{PGQ} --batch-size 100", "the same, batches of 100", 7000, "pgqueuer 100"
     ),
     Contender(
-        "procrastinate", "postgresql", "procrastinate -a bench._queue_procrastinate.app worker",
+        "procrastinate", "postgresql", "procrastinate -a bench.queueing.procrastinate.app worker",
         "one at a time, async function, no results", 300,
     ),
     Contender(OURS, "postgresql", WORKER, SIGNED, 8000),
