@@ -59,7 +59,7 @@ class SchedulerTick:
     def __call__(self) -> float:
         """Fire a page of due jobs."""
         link = self.link
-        if not link.node.firing:
+        if not link.firing:
             return LONGEST_SLEEP_SECONDS
         asked, self._seen = link.node.clock.monotonic(), link.store.cursor()
         try:
