@@ -243,7 +243,7 @@ class _Places:
         self.link = link
         self.token = link.node.new_token()
         self.lanes: list[str] = []
-        """The lanes for whose runs this node has free slots."""
+        """The lanes whose runs this node starts itself while it has free slots."""
         self.waiting: set[str] = set()
         """The runs that the store lets wait although the step had claimed them."""
         self._until = now + int(link.node.lease * SECOND)
