@@ -29,16 +29,23 @@ SLOTS = 3
 
 
 class CountingStore(MemoryJobStore):
-    """Counts claims, and may lose the reply to a fire."""
+    """Counts claims, may refuse a fire, may lose the reply to one, and calls a function after each claim."""
 
     claims = 0
+    fails_before_fire: Exception | None = None
     fails_after_fire: Exception | None = None
+    after_claim: Callable[[], object] = int
 
     def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         self.claims += 1
-        return super().claim(wants, node=node, token=token, lease=lease)
+        claimed = super().claim(wants, node=node, token=token, lease=lease)
+        self.after_claim()
+        return claimed
 
     def fire(self, firings: Sequence[Firing], lease: float) -> Answers[tuple[str, ...] | None]:
+        error, self.fails_before_fire = self.fails_before_fire, None
+        if error is not None:
+            raise error
         answers = super().fire(firings, lease)
         error, self.fails_after_fire = self.fails_after_fire, None
         if error is not None:
@@ -223,6 +230,21 @@ def test_runs_leased_by_a_fire_that_failed_halfway_are_asked_for_at_once(bench: 
     bench.link.work.wake(bench.link.scheduler)
     bench.link.work.step()
     assert len(bench.threads.given) == 2
+
+
+def test_a_run_that_ends_while_the_node_asks_for_it_begins_only_once(bench: Bench) -> None:
+    def end_all() -> None:
+        bench.threads.end_all()
+        bench.link.worker.settles()  # as the monitor's thread does, before the answer is read
+
+    bench.add_jobs(2)
+    bench.store.fails_before_fire = ValueError("one of the steps cannot be written")
+    bench.link.scheduler()
+    assert (len(bench.threads.given), len(bench.link.worker.uncertain)) == (2, 1)
+    bench.store.after_claim = end_all
+    bench.link.worker.claims()
+    assert (bench.threads.given, bench.link.claims, bench.link.worker.uncertain) == ({}, {}, [])
+    assert bench.statuses() == [Status.SUCCEEDED] * 2
 
 
 def test_asking_for_the_runs_of_a_fire_claims_nothing_more(bench: Bench) -> None:

@@ -70,3 +70,10 @@ def test_a_run_to_be_stopped_is_cancelled_by_the_janitor_when_its_node_is_gone(b
     bench.clock.advance(16)
     other.link.janitor()
     assert [run.status for run in runs(bench)] == [Status.CANCELLED]
+
+
+def test_a_node_that_leaves_a_store_fires_none_of_its_jobs(bench: Bench) -> None:
+    bench.add()
+    bench.node.remove_store("default")
+    bench.link.scheduler()
+    assert runs(bench) == []

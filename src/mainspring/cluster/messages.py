@@ -146,7 +146,10 @@ class WorkerChannel(Channel):
         self.send(LEAVE)
 
     def claiming(self, node: str, token: str, queues: Sequence[str]) -> None:
-        """Report a claim before trying it: if we die before reporting its result, the sentinel repeats the claim."""
+        """Report a claim or fire before trying it.
+
+        If we die before reporting its result, the sentinel asks the store for the runs that are leased under the token.
+        """
         self.send(CLAIMING, [node, token, queues])
 
     def claimed(self, runs: Sequence[Run]) -> None:

@@ -52,7 +52,7 @@ class WorkerHandle:
         self.claims: dict[str, Claim] = {}
         """Its claims, by run id."""
         self.claiming: tuple[str, str, list[str]] | None = None
-        """A claim whose result it has not reported yet: node, token, queues."""
+        """A claim or fire whose result it has not reported yet: node, token, lanes."""
         self.stuck: set[str] = set()
         """Runs that did not end at their time-out, or when they were stopped."""
         self.stuck_since: float | None = None

@@ -331,9 +331,11 @@ class WorkerTick:
         link, node = self.link, self.link.node
         lanes = [lane for some in node.lanes.values() for lane in some]
         while self.uncertain:
+            # Note the known runs before the store looks: one that ends meanwhile must not begin again.
+            known = set(link.claims)
             # A limit of 0: this node may be paused or full by now, so claim nothing more.
             held = link.store.claim([(lanes, 0)], node=node.id, token=self.uncertain[0], lease=node.lease)
-            link.begin([run for run in held.runs if run.id not in link.claims])
+            link.begin([run for run in held.runs if run.id not in known])
             del self.uncertain[0]
 
 

@@ -59,7 +59,7 @@ class Watcher(Protocol):
         """How many more runs this process may execute, including those it holds; None for any number."""
 
     def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
-        """Note that the node is about to claim: repeating the claim with this token finds its runs."""
+        """Note that the node is about to claim or fire: the store finds the runs that this leases by the token."""
 
     def claimed(self, runs: Sequence[Run]) -> None:
         """Note claimed runs, before any of them is executed."""

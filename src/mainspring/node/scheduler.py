@@ -59,7 +59,7 @@ class SchedulerTick:
     def __call__(self) -> float:
         """Fire a page of due jobs."""
         link = self.link
-        if not link.node.firing:
+        if not link.firing:
             return LONGEST_SLEEP_SECONDS
         asked, self._seen = link.node.clock.monotonic(), link.store.cursor()
         try:
@@ -243,7 +243,7 @@ class _Places:
         self.link = link
         self.token = link.node.new_token()
         self.lanes: list[str] = []
-        """The lanes for whose runs this node has free slots."""
+        """The lanes whose runs this node starts itself while it has free slots."""
         self.waiting: set[str] = set()
         """The runs that the store lets wait although the step had claimed them."""
         self._until = now + int(link.node.lease * SECOND)

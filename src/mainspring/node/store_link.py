@@ -137,6 +137,11 @@ class StoreLink:
             self._listener.join()
 
     @property
+    def firing(self) -> bool:
+        """Whether this node fires due jobs of the store now."""
+        return self.node.firing and not self.leaving
+
+    @property
     def claiming(self) -> bool:
         """Whether this node claims waiting runs of the store now."""
         if self.node.draining or self.leaving:

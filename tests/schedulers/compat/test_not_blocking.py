@@ -40,6 +40,19 @@ def test_a_store_can_be_removed_while_its_job_calls_the_scheduler(ours: Package)
     assert len(scheduler.get_jobs()) == 1
 
 
+def test_a_store_can_be_removed_while_its_jobs_come_due_all_the_time(ours: Package) -> None:
+    scheduler, calls = ours.started(), Calls()
+
+    def work() -> None:
+        calls()
+        time.sleep(0.1)
+
+    scheduler.add_jobstore("memory", "other")
+    scheduler.add_job(work, "interval", seconds=0.03, max_instances=4, jobstore="other")
+    calls.wait(5)
+    in_time(lambda: scheduler.remove_jobstore("other"))
+
+
 def test_a_job_may_remove_the_store_it_comes_from(ours: Package) -> None:
     scheduler, calls = ours.started(), Calls()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.schedulers.compat.functions import add
-from tests.schedulers.compat.kit import Calls, Heard, Package, soon
+from tests.schedulers.compat.kit import LIMIT, Calls, Heard, Package, soon
 
 
 def make_trigger(package: Package) -> Any:
@@ -173,6 +174,47 @@ def test_jobs_of_a_store_of_the_users_own_are_fired(package: Package) -> None:
     assert store.jobs["often"].next_run_time > before
     assert "once" not in store.jobs
     assert len(once.made) == 1
+
+
+def test_a_fire_that_a_store_of_the_users_own_does_not_take_delays_no_other(
+    ours: Package, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler, store = with_store(ours)
+    good, bad, once, looks = Calls(), Calls(), Calls(), Calls()
+    get_due_jobs, update_job, remove_job = store.get_due_jobs, store.update_job, store.remove_job
+
+    def look(now: datetime) -> Any:
+        looks()
+        return get_due_jobs(now)
+
+    def refuse(job: Any) -> None:
+        if job == "once" or job.id == "bad":
+            raise RuntimeError("the disk is full")
+        update_job(job)
+
+    monkeypatch.setattr(store, "get_due_jobs", look)
+    monkeypatch.setattr(store, "update_job", refuse)
+    monkeypatch.setattr(store, "remove_job", refuse)
+    scheduler.start(paused=True)
+    at = soon(0)
+    scheduler.add_job(once, id="once", next_run_time=at)
+    scheduler.add_job(bad, "interval", id="bad", hours=1, next_run_time=at)
+    scheduler.add_job(good, "interval", id="good", seconds=0.1, next_run_time=at)
+    scheduler.resume()
+    good.wait(25)  # until the writes have been repeated
+    assert len(looks.made) < 200
+    assert scheduler.get_job("bad").next_run_time == at + timedelta(hours=1)
+    assert [record.message for record in caplog.records if record.exc_info is not None] == [
+        f"job {name!r} has fired, but its store did not take that; trying again" for name in ("once", "bad")
+    ]
+    monkeypatch.setattr(store, "update_job", update_job)
+    monkeypatch.setattr(store, "remove_job", remove_job)
+    deadline = time.monotonic() + LIMIT
+    while ("once" in store.jobs or store.jobs["bad"].next_run_time == at) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert store.jobs["bad"].next_run_time == at + timedelta(hours=1)
+    assert "once" not in store.jobs
+    assert (len(bad.made), len(once.made)) == (1, 1)
 
 
 def test_a_taken_id_and_a_missing_one_are_errors_in_a_store_of_the_users_own(package: Package) -> None:
