@@ -34,6 +34,9 @@ MOST_PATIENCE_SECONDS: Final = 1.0
 
 _PRIORITY: Final = attrgetter("job.policy.priority")
 
+_Missed = dict[str, tuple[MissedFires, ...]]
+"""The fires that were missed, by the id of their job."""
+
 log = logging.getLogger("mainspring.scheduler")
 
 
@@ -101,11 +104,26 @@ class SchedulerTick:
 
     def _fire(self, jobs: list[DueJob], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
+        link, places = self.link, _Places(self.link, now)
+        firings, missed, soonest = self._plan(jobs, places, now)
+        if not firings:
+            return soonest
+        if places.lanes and link.node.watcher is not None:
+            link.node.watcher.claiming(link.node.id, places.token, places.lanes)
+        try:
+            answers = self._take(firings, places)
+        except BaseException:
+            # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
+            link.worker.uncertain.append(places.token)
+            raise
+        return min(soonest, self._start(firings, answers, missed, places, now))
+
+    def _plan(self, jobs: list[DueJob], places: _Places, now: int) -> tuple[list[Firing], _Missed, int]:
+        """Return the steps to take, the fires that they miss, and when to look at the other jobs again."""
         link, soonest = self.link, now + int(LONGEST_SLEEP_SECONDS * SECOND)
-        places = _Places(link, now)
         firings = []
-        missed: dict[str, tuple[MissedFires, ...]] = {}
-        homeless, stuck = self._homeless.open, self._stuck.open
+        missed: _Missed = {}
+        homeless = self._homeless.open
         for due in sorted(jobs, key=_PRIORITY, reverse=True):  # slots go by priority first, then by time, as in a claim
             try:
                 planned = plan(due, now, link.node.clock.random() if due.job.trigger.jitter else 0.0)
@@ -130,20 +148,22 @@ class SchedulerTick:
             firings.append(firing(due, planned, place, now))
             if planned.missed:
                 missed[due.job.id] = planned.missed
-        if not firings:
-            return soonest
-        if places.lanes and link.node.watcher is not None:
-            link.node.watcher.claiming(link.node.id, places.token, places.lanes)
-        try:
-            answers = self._take(firings, places)
-        except BaseException:
-            # The store may have fired the jobs: ask by the token for the runs that it leased to this node.
-            link.worker.uncertain.append(places.token)
-            raise
+        return firings, missed, soonest
+
+    def _start(
+        self,
+        firings: list[Firing],
+        answers: Sequence[tuple[str, ...] | Exception | None],
+        missed: _Missed,
+        places: _Places,
+        now: int,
+    ) -> int:
+        """Start the runs of fired jobs or leave them in their queues; return when the first job is due again."""
+        link, soonest = self.link, now + int(LONGEST_SLEEP_SECONDS * SECOND)
         started: list[Run] = []
         added: list[Run] = []
         queues: set[str] = set()
-        listening = bool(link.node.events.listeners.mask)
+        stuck, listening = self._stuck.open, bool(link.node.events.listeners.mask)
         for step, inserted in zip(firings, answers, strict=True):
             if isinstance(inserted, Exception):
                 self._report_stuck("firing", step.job_id, inserted)
