@@ -12,7 +12,7 @@ from mainspring.core.run import Call, Run, Status
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import ClaimedRuns, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node.node import Node
+from mainspring.node.node import MOST_CLAIMED_BYTES, Node
 from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
 from tests.node.bench import HandExecutor, work
@@ -60,13 +60,15 @@ class Queue:
         for executor in (self.threads, self.loop, self.processes):
             executor.now = self.node.elapsed
 
-    def add(self, number: int, word: str, executor: str | None = None, crashes: int = 0) -> None:
+    def add(
+        self, number: int, word: str, executor: str | None = None, crashes: int = 0, frame: bytes | None = None
+    ) -> None:
         """Enqueue runs whose function needs what the word says; the enqueuer knows `executor` of it."""
         start = self.clock.now() - SECOND
         runs = [
             Run(
                 id=f"{word}-{n}",
-                call=Call(work, name=word),
+                call=Call(work, name=word, frame=frame),
                 queue="q",
                 executor=executor,
                 run_at=start + n,
@@ -191,6 +193,24 @@ def test_the_limit_of_a_node_for_a_queue_holds_over_its_lanes(clock: VirtualCloc
         queue.threads.end_all()
         queue.loop.end_all()
     assert (queue.count(Status.SUCCEEDED), started) == (20, {"thread", "async"})
+
+
+def test_runs_with_large_arguments_are_claimed_by_their_size_but_one_for_each_slot(clock: VirtualClock) -> None:
+    queue = Queue(clock)
+    held = []
+    for word, number, size in (
+        ("large", 100, MOST_CLAIMED_BYTES // 20),
+        ("larger", 100, MOST_CLAIMED_BYTES // 4),
+        ("small", 300, 100),
+    ):
+        queue.add(number, word, frame=bytes(size))
+        while queue.count(Status.PENDING):
+            queue.link.worker()
+            held.append(len(queue.threads.given))
+            queue.threads.end_all()
+    assert held[:6] == [8, 20, 20, 20, 20, 12]
+    assert held[7:19] == [8] * 12  # the first claim of the larger runs did not know their size
+    assert max(held[19:]) > 50
 
 
 def test_when_runs_take_longer_than_those_before_fewer_are_claimed_ahead(clock: VirtualClock) -> None:

@@ -251,6 +251,7 @@ class WorkerTick:
         self._note_next(wants, claimed)
         self._pace_hints(claimed)
         if claimed.runs:
+            node.note_sizes(claimed.runs)
             link.begin(claimed.runs)
         wants, delay = self._wants()
         return 0.0 if wants else delay

@@ -39,6 +39,8 @@ CLAIM_AHEAD_SECONDS: Final = 0.2
 """Claim this many seconds of work ahead of the runs that the slots execute now."""
 MOST_CLAIMED_RUNS: Final = 4000
 """Hold at most this many claimed runs: the node executes and settles some while the store hands out the next."""
+MOST_CLAIMED_BYTES: Final = 64 * 2**20
+"""Hold claimed runs with stored calls of about this size at most, but always one run for each slot."""
 FIRST_RATE_PER_SECOND: Final = 250.0
 """Assume that this many runs end per second until the node has measured it."""
 RATE_WINDOW_SECONDS: Final = 0.1
@@ -141,6 +143,8 @@ class Node:
         """Recent seconds per run, by executor."""
         self.rates: dict[str, float] = {}
         """Recent number of ended runs per second, by executor."""
+        self._call_bytes = 0.0
+        """The recent size of a stored call; 0 in a store that keeps objects."""
         self._ended: dict[str, tuple[float, int]] = {}
         """The start of the current rate window by the monotonic clock, and the runs ended since, by executor."""
         self.events = events or RunEvents(listeners, zone=lambda: timezone)
@@ -325,6 +329,7 @@ class Node:
                     MOST_CLAIMED_RUNS,
                     int(slots * CLAIM_AHEAD_SECONDS / max(pace, 1e-6)),
                     slots + int(2 * CLAIM_AHEAD_SECONDS * rate),
+                    int(MOST_CLAIMED_BYTES / max(self._call_bytes, 1.0)),
                 ),
             )
         for link in self.links.values():
@@ -338,6 +343,15 @@ class Node:
         if left is None:
             return MOST_CLAIMED_RUNS
         return min(MOST_CLAIMED_RUNS, left - sum(len(link.claims) for link in self.links.values()))
+
+    def note_sizes(self, runs: Sequence[Run]) -> None:
+        """Measure how large the stored calls of claimed runs are; a rise counts at once, a fall only half at a time."""
+        size = 0
+        for run in runs:
+            if run.call.frame is not None:
+                size += len(run.call.frame)
+        mean = size / len(runs)
+        self._call_bytes = max(mean, (mean + self._call_bytes) / 2)
 
     def note_ended(self, alias: str, number: int) -> None:
         """Measure how many runs an executor ends per second; a rise counts at once, a fall only half at a time."""
