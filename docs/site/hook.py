@@ -17,6 +17,9 @@ FOREIGN: Final = re.compile(
     r'<(?:script|img|iframe)[^>]+src="https?://[^"]+"|<link[^>]+stylesheet[^>]+href="https?://[^"]+"'
 )
 
+EXAMPLES: Final = re.compile(r"\]\(((?:\.\./)*)\.\./examples/")
+"""The start of a link to an example: from the repository's own folder, as it is in a checkout."""
+
 REST_BOOST: Final = 0.2
 """How much the reference and the decisions count in a search: they repeat the words of the guides in short pages."""
 
@@ -53,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let links to the examples lead to their copies in the site, and let a search find guides before the rest."""
     if page.file.src_uri.startswith(("reference/", "decisions/")):
         page.meta["search"] = {"boost": REST_BOOST}
-    return markdown.replace("](../examples/", "](examples/")
+    return EXAMPLES.sub(r"](\1examples/", markdown)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

@@ -56,7 +56,9 @@ def blocks_of(page: str, language: str | None = None) -> list[Block]:
 
 def all_pages() -> list[str]:
     """Return every page that people read: README and docs/, without the decisions, which tell history."""
-    return ["README.md", *sorted(path.name for path in (ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    pages = sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
+    return ["README.md", *(page for page in pages if not page.startswith("decisions/"))]
 
 
 def program_of(page: str) -> str:

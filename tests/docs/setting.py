@@ -21,7 +21,7 @@ SETTING: Final = {
     "limits.md": _APP,
     "workers.md": _APP + "import time\nstatsd = None\n",
     "moving.md": _APP,
-    "stores-redis.md": _APP
+    "stores/redis.md": _APP
     + """
 from mainspring.schedulers.background import BackgroundScheduler
 scheduler = BackgroundScheduler()
@@ -29,9 +29,9 @@ def report(): ...
 @app.task
 def send(to): ...
 """,
-    "stores-mongodb.md": "import pymongo\nmy_client = pymongo.MongoClient(connect=False)\n",
-    "stores-etcd.md": _APP,
-    "stores-zookeeper.md": _APP,
+    "stores/mongodb.md": "import pymongo\nmy_client = pymongo.MongoClient(connect=False)\n",
+    "stores/etcd.md": _APP,
+    "stores/zookeeper.md": _APP,
     "transactions.md": _APP
     + """
 from sqlalchemy import create_engine
@@ -66,8 +66,8 @@ app.add_job(send_mail, "cron", hour=3, args=["ann"], id="nightly_report")
 
 PRINTED: Final = {
     "flows.md": ["3\n", "2 of 2 went well\n", "1\n", "['list', 'RunFailed']\n", "succeeded\n"],
-    "from-apscheduler.md": ["flaky succeeded attempt 3 ['ConnectionError', 'ConnectionError']\n"],
-    "from-celery.md": ["13\n", "[0, 2, 4, 6]\n"],
+    "coming-from/apscheduler.md": ["flaky succeeded attempt 3 ['ConnectionError', 'ConnectionError']\n"],
+    "coming-from/celery.md": ["13\n", "[0, 2, 4, 6]\n"],
     "notebooks.md": ["499500\n", "crunch succeeded 499500\n"],
     "queue.md": ["sent to ada@example.org\n", "already paid\n", "[0, 1, 4, 9, 16]\n", "-2.0\n", "log_in('ada', ***)"],
     "retries.md": ["failed 3 ['the bank hung up', 'the bank hung up', 'the bank hung up']\n"],

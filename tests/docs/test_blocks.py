@@ -37,7 +37,7 @@ def test_a_block_is_run_or_says_that_it_is_an_excerpt(page: str) -> None:
 def test_the_blocks_of_each_page_run_in_order(part: int, tmp_path: Path) -> None:
     folders = {page: tmp_path / page.removesuffix(".md") for page in RUN[part::2]}
     for page, folder in folders.items():
-        folder.mkdir()
+        folder.mkdir(parents=True)
         write_files(page, folder)
         setting = SETTING.get(page)
         # In front of the first line, so that the line numbers of a traceback are those of the page.

@@ -58,7 +58,7 @@ def test_the_commands_of_a_page_exist(page: str) -> None:
 
 
 def test_commands_are_found_at_all() -> None:
-    words = list(commands_of("deploy-kubernetes.md"))
+    words = list(commands_of("deploying/kubernetes.md"))
     assert ["status", "shop.jobs:app", "--json"] in words
     assert any(each[:2] == ["worker", "shop.jobs:app"] for each in words)
     assert complaint(["runs", "lst"]) is not None

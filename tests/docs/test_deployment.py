@@ -27,11 +27,11 @@ def grace_of(command: str | list[str]) -> int:
 
 
 def units() -> dict[str, str]:
-    return {Path(block.title).name: block.text for block in blocks_of("deploy-systemd.md", "ini")}
+    return {Path(block.title).name: block.text for block in blocks_of("deploying/systemd.md", "ini")}
 
 
 def deployment(title: str) -> Any:
-    return yaml.safe_load(file_of("deploy-kubernetes.md", title))
+    return yaml.safe_load(file_of("deploying/kubernetes.md", title))
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
@@ -58,19 +58,19 @@ def test_systemd_waits_longer_than_started_runs_get() -> None:
 
 
 def test_docker_waits_longer_than_started_runs_get() -> None:
-    command = re.search(r"^CMD (\[.*\])$", file_of("deploy-docker.md", "Dockerfile"), re.M)
+    command = re.search(r"^CMD (\[.*\])$", file_of("deploying/docker.md", "Dockerfile"), re.M)
     assert command is not None
     grace = grace_of(yaml.safe_load(command[1]))
     (patience,) = re.findall(
-        r"--stop-timeout (\d+)", "".join(block.text for block in blocks_of("deploy-docker.md", "console"))
+        r"--stop-timeout (\d+)", "".join(block.text for block in blocks_of("deploying/docker.md", "console"))
     )
-    worker = yaml.safe_load(file_of("deploy-docker.md", "compose.yaml"))["services"]["worker"]
+    worker = yaml.safe_load(file_of("deploying/docker.md", "compose.yaml"))["services"]["worker"]
     assert int(patience) > grace
     assert int(worker["stop_grace_period"].removesuffix("s")) > grace
 
 
 def test_the_services_of_the_compose_file_name_what_is_there() -> None:
-    compose = yaml.safe_load(file_of("deploy-docker.md", "compose.yaml"))
+    compose = yaml.safe_load(file_of("deploying/docker.md", "compose.yaml"))
     services = compose["services"]
     for service in services.values():
         assert set(service.get("depends_on", ())) <= set(services)
@@ -80,8 +80,8 @@ def test_the_services_of_the_compose_file_name_what_is_there() -> None:
 
 
 def test_the_image_and_its_accounts_let_the_dashboard_of_the_compose_file_start() -> None:
-    dashboard = yaml.safe_load(file_of("deploy-docker.md", "compose.yaml"))["services"]["dashboard"]
-    extras = re.search(r"mainspring-\*\.whl\)\[([\w,]+)\]", file_of("deploy-docker.md", "Dockerfile"))
+    dashboard = yaml.safe_load(file_of("deploying/docker.md", "compose.yaml"))["services"]["dashboard"]
+    extras = re.search(r"mainspring-\*\.whl\)\[([\w,]+)\]", file_of("deploying/docker.md", "Dockerfile"))
     assert extras is not None
     assert "dashboard" in extras[1].split(",")
     command = dashboard["command"]

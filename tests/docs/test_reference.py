@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from mainspring import Mainspring
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, all_pages
 
 
 @pytest.fixture(scope="module")
@@ -55,5 +55,5 @@ def test_every_page_of_the_reference_is_in_the_navigation(reference: ModuleType)
 
 def test_every_page_of_docs_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    pages = [path.name for path in (ROOT / "docs").glob("*.md")]
+    pages = [page for page in all_pages() if page != "README.md"]
     assert [page for page in pages if f" {page}\n" not in navigation] == []

@@ -2,7 +2,7 @@
 
 Importing this module opens nothing. The verbs act on the app given to `set_app`, else on the app that
 `MAINSPRING_APP` names (`module:attribute`), else on a `Mainspring()` made on first use.
-`docs/from-django-q.md` lists the differences.
+`docs/coming-from/django-q.md` lists the differences.
 """
 
 from __future__ import annotations

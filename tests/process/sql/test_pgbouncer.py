@@ -1,4 +1,4 @@
-"""The SQL store through PgBouncer in transaction mode, with the settings that docs/stores-sql.md tells.
+"""The SQL store through PgBouncer in transaction mode, with the settings that docs/stores/sql.md tells.
 
 Skipped where PgBouncer is not installed, also where every server has to be there: installing it takes too long.
 """

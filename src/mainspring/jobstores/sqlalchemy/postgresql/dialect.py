@@ -52,7 +52,7 @@ CONNECT_ARGS: Final = {
 _RETRIED: Final = frozenset({"40001", "40P01", "23505", "25P03"})
 
 _POOLER: Final = (
-    "a pooler in transaction mode is in between, which needs the settings that docs/stores-sql.md tells: "
+    "a pooler in transaction mode is in between, which needs the settings that docs/stores/sql.md tells: "
     "prepare_threshold=None here, ignore_startup_parameters = options there"
 )
 _MEANINGS: Final = {
