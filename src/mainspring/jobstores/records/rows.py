@@ -21,6 +21,7 @@ __all__ = [
     "JobRow",
     "RunRow",
     "SettleRow",
+    "gate_of",
     "job_damage",
     "run_damage",
     "unclaimed_row",
@@ -131,6 +132,11 @@ class BeatRow(msgspec.Struct, gc=False):
     run_id: str
     token: str
     live: bytes | None
+
+
+def gate_of(row: RunRow) -> str | None:
+    """Return the gate that a run waits at or has a slot of; None if it waits for runs, is refused or has ended."""
+    return None if row.waits or row.refused is not None or row.status in FINAL_VALUES else row.gate
 
 
 def unclaimed_row(row: RunRow) -> RunRow:

@@ -13,22 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.core.run import HOLDS, After, bit_of
+from mainspring.core.run import HOLDS, bit_of
 from mainspring.core.stored.edges import due_at
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
 
-__all__ = ["EdgeChanges", "merged"]
-
-
-def merged(after: Sequence[After]) -> dict[str, int]:
-    """Return the mask of each predecessor; a predecessor that is named twice has to satisfy both masks."""
-    masks: dict[str, int] = {}
-    for each in after:
-        known = masks.get(each.id, each.on)
-        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
-    return masks
+__all__ = ["EdgeChanges"]
 
 
 def _after_ends(record: RunRecord, ended: Mapping[str, str | None], now: int, *, late: bool) -> RunRecord | None:

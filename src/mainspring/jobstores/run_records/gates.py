@@ -20,8 +20,8 @@ from mainspring.core.instants import SECOND
 from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, room
 from mainspring.jobstores.base import CHANGES
+from mainspring.jobstores.records.rows import gate_of
 from mainspring.jobstores.run_records.changing import RecordChanges
-from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
 
 __all__ = ["GateChanges", "GateSlots", "queue_gate"]

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
-from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow, gate_of
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs, Placement
-from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 from mainspring.jobstores.sqlalchemy.waiting.judging import (
     LOCKED_COLUMNS,
     Judgement,

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, limit_of
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
 
-__all__ = ["GateVerbs", "forget_gates", "gate_of", "set_gate"]
+__all__ = ["GateVerbs", "forget_gates", "set_gate"]
 
 _STATE: Final = "SELECT id, allowed, tat, line FROM {limits} WHERE id {in} ORDER BY id"
 _RUNNING: Final = (
@@ -33,11 +32,6 @@ _PARKED: Final = (
 )
 MOST_PARKED: Final = 1_000_000
 """Unpark at most this many runs when a limit is lifted."""
-
-
-def gate_of(run: RunRow) -> str | None:
-    """Return the gate that a run stands at or has a slot of; None if it waits for runs, is refused or has ended."""
-    return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
 
 
 class GateVerbs(EdgeVerbs):
