@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ __all__ = [
     "SettleRow",
     "gate_of",
     "job_damage",
+    "new_version",
     "run_damage",
     "unclaimed_row",
 ]
@@ -144,6 +146,11 @@ def unclaimed_row(row: RunRow) -> RunRow:
     return msgspec.structs.replace(
         row, status=_PENDING, attempt=0, node=None, token=None, lease_until=None, claimed_at=None
     )
+
+
+def new_version() -> int:
+    """Return a random version, which no record has had before, small enough for a store of floating point numbers."""
+    return secrets.randbits(53) or 1
 
 
 def run_damage(row: RunRow) -> str | None:

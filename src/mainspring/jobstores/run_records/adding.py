@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from mainspring.core.stored.edges import check_number, due_at, merged
 from mainspring.jobstores.base import CHANGES
-from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.records.rows import RunRow, new_version
 from mainspring.jobstores.run_records.edges import EdgeChanges
-from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made, new_version
+from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made
 from mainspring.jobstores.values import Answers
 
 __all__ = ["RunAdding"]

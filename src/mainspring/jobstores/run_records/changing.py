@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mainspring.codec import Codec
-from mainspring.core.instants import SECOND
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.run_records.records import RunRecord, RunRecords, made
@@ -14,7 +13,6 @@ from mainspring.jobstores.run_records.records import RunRecord, RunRecords, made
 __all__ = ["RecordChanges"]
 
 CHANGE_TRIES: Final = 100
-IDS_REMEMBERED_US: Final = 3600 * SECOND
 
 Change = Callable[[RunRecord], RunRecord | None]
 """Returns the next record, without its new version, or None to leave the record as it is."""

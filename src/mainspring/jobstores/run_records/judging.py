@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from mainspring.core.run import Condition
 from mainspring.core.stored.edges import due_at, merged
 from mainspring.core.stored.settling import is_sent_back
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow, gate_of
-from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord, new_version
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow, gate_of, new_version
+from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
 
 __all__ = ["frees", "settled"]
 
