@@ -97,7 +97,7 @@ class EdgeChanges(RecordChanges):
                 return None
             return replace(record, successors={**record.successors, **new})
 
-        return {**self._change(behind, note), **noted} if behind else {}
+        return {**self._change(behind, note), **noted}
 
     def _release(self, ended: Iterable[RunRecord]) -> list[str]:
         """Pass the ends of runs on to their successors; return the ids of the successors that are refused."""
@@ -133,8 +133,7 @@ class EdgeChanges(RecordChanges):
             left = {run_id: mark for run_id, mark in record.successors.items() if old.get(run_id) != mark}
             return None if len(left) == len(record.successors) else replace(record, successors=left)
 
-        if leaving:
-            self._change(leaving, forget)
+        self._change(leaving, forget)
 
     def _cut_behind(self, cut: Iterable[RunRecord]) -> None:
         """Delete the edges from these ended runs in the records of their successors."""
@@ -149,8 +148,7 @@ class EdgeChanges(RecordChanges):
             after = {each: mask for each, mask in record.after.items() if each not in gone}
             return None if len(after) == len(record.after) else replace(record, after=after)
 
-        if leaving:
-            self._change(leaving, forget)
+        self._change(leaving, forget)
 
     def _pinned(self, records: Sequence[RunRecord]) -> set[str]:
         """Return the ids of those finished runs that a successor still needs."""

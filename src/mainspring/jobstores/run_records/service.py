@@ -101,8 +101,7 @@ class RunService(RunSettling):
                 return None
             return replace(record, expires_at=((now + PINNED_US) & -2) | (at & 1))
 
-        if run_ids:
-            self._change(run_ids, later)
+        self._change(run_ids, later)
 
     # -- nodes and queues --------------------------------------------------------------------------------------
 

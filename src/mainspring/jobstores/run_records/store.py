@@ -91,7 +91,7 @@ class RunRecordStore(RunService, RunClaims):
                 record, row=broken, expires_at=None, open=(), unreleased=ends and bool(record.successors), todo_at=now
             )
 
-        written = self._change(run_ids, break_) if run_ids else {}
+        written = self._change(run_ids, break_)
         self._finish(list(written.values()))
         if written:
             self.records.stir(ENDS)
