@@ -20,7 +20,7 @@ from mainspring.django.conf import conf
 from mainspring.django.schedules.jobs import CRON, following, job_id_of, make_job, read_args, read_kwargs
 from mainspring.django.schedules.writing import project_app, remove_jobs, write_jobs
 
-__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "watch_deletions"]
+__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "link_to", "watch_deletions"]
 
 
 class ScheduleQuerySet(models.QuerySet):
@@ -107,11 +107,7 @@ class ScheduleVerbs:
     def last_run(self: Any) -> str | None:
         """Return a link to the last run's admin page; None if the store no longer has the run."""
         run = self.last_task()
-        if run is None:
-            return None
-        page = "ormq" if run.stopped is None else "success" if run.success else "failure"
-        url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
-        return str(format_html('<a href="{}">[{}]</a>', url, run))
+        return None if run is None else link_to(run)
 
     def clean(self: Any) -> None:
         """Check a row for a form: its function, arguments and cron expression."""
@@ -134,6 +130,13 @@ class ScheduleVerbs:
                 wrong["cron" if self.schedule_type == CRON else "func"] = str(error)
         if wrong:
             raise ValidationError(wrong)
+
+
+def link_to(run: Any) -> Any:
+    """Return a link to the admin page of a run."""
+    page = "ormq" if run.stopped is None else "success" if run.success else "failure"
+    url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
+    return format_html('<a href="{}">[{}]</a>', url, run)
 
 
 def watch_deletions(model: Any) -> None:
