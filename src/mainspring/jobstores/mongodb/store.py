@@ -71,10 +71,6 @@ class MongoDBJobStore(RecordsJobStore):
         """Judge whether acknowledged writes survive; ask the store of the runs, too, if it is another one."""
         return self.mongo.health() if isinstance(self.runs, RunRecordStore) else super().health()
 
-    @property
-    def _client(self) -> Any:
-        return self.mongo.client
-
 
 def _connect(url: str | None, connect_args: dict[str, Any]) -> MongoClient[dict[str, Any]]:
     """Make a client whose time-outs are shorter than a lease; given options override them."""

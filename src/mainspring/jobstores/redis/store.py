@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -15,6 +14,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Answers, BrokenJob, Health
+from mainspring.jobstores.health import check_version
 from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.calls import REDIS_SCHEMA
@@ -122,12 +122,7 @@ class RedisJobStore(RedisRuns):
     def _check_server(self) -> None:
         """Refuse a server that is too old; warn once of risky settings."""
         for place, said in self._link.info().items():
-            version = said.get("redis_version", "")
-            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST_REDIS:
-                raise ConfigurationError(
-                    f"Redis at {place} is version {version}; mainspring needs "
-                    f"{OLDEST_REDIS[0]}.{OLDEST_REDIS[1]} or newer, or Valkey"
-                )
+            check_version(f"Redis at {place}", said.get("redis_version", ""), "Valkey, or Redis", OLDEST_REDIS)
             if place not in RedisJobStore._told:
                 RedisJobStore._told.add(place)
                 _warn(place, said)
