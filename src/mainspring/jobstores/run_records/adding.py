@@ -49,7 +49,7 @@ class RunAdding(EdgeChanges):
             there = self.records.get([row.id for row in keyed])
             wanted = [row for row in keyed if row.id not in there]
             holders = self.records.holders([str(row.unique) for row in wanted])
-            # If its holder has ended just now, the run was not stored for its sake all the same.
+            # A holder that has ended since has kept the run out all the same: add that run again.
             answers |= {row.id: holders.get(str(row.unique), row.id) for row in wanted}
             again = [row for row in wanted if str(row.unique) not in holders]
             if again:

@@ -81,7 +81,7 @@ def locked_runs(rows: Iterable[Sequence[Any]], now: int) -> dict[str, LockedRun]
 
 
 class Judgement:
-    """What one `settle` writes: call `judge` for each outcome, then `place_sent_back`, and write the fields."""
+    """The writes of one `settle`: call `judge` for each outcome, then `place_sent_back`, and write the fields."""
 
     def __init__(self, locked: dict[str, LockedRun], holders: dict[str, str], now: int) -> None:
         self._locked, self._holders, self._now = locked, holders, now
