@@ -73,7 +73,7 @@ class RecordsJobStore(SplitJobStore):
             )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} (client={getattr(self, 'client', self.jobs.place)})>"
+        return f"<{type(self).__name__} (client={getattr(self.jobs, 'client', self.jobs.place)})>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} holds connections and cannot be pickled; make one in each process")
