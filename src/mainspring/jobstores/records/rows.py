@@ -24,8 +24,10 @@ __all__ = [
     "SettleRow",
     "gate_of",
     "job_damage",
+    "mended_row",
     "new_version",
     "run_damage",
+    "sound_instant",
     "unclaimed_row",
 ]
 
@@ -42,6 +44,7 @@ MOST_ATTEMPTS: Final = 2_000_000_000
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
 _BLOCKED: Final = Status.BLOCKED.value
+_BROKEN: Final = Status.BROKEN.value
 _PENDING: Final = Status.PENDING.value
 
 
@@ -166,6 +169,25 @@ def run_damage(row: RunRow) -> str | None:
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _altered_value("times", at)
     return None if 0 <= row.attempt <= MOST_ATTEMPTS else _altered_value("attempt", row.attempt)
+
+
+def mended_row(row: RunRow, now: int) -> RunRow:
+    """Return the row of an altered run with values that stores write, to be set aside."""
+    return msgspec.structs.replace(
+        row,
+        status=row.status if row.status in STATUS_VALUES else _BROKEN,
+        created_at=sound_instant(row.created_at, now),
+        run_at=sound_instant(row.run_at, now),
+        attempt=min(max(row.attempt, 0), MOST_ATTEMPTS),
+        claimed_at=None,
+        waits=min(max(row.waits, 0), MOST_EDGES),
+        followed=min(max(row.followed, 0), MOST_EDGES),
+    )
+
+
+def sound_instant(value: int | None, otherwise: int | None) -> Any:
+    """Return an instant that a store may have written, or `otherwise`."""
+    return value if value is not None and EARLIEST_INSTANT <= value <= LATEST_INSTANT else otherwise
 
 
 def job_damage(row: JobRow) -> str | None:
