@@ -37,7 +37,7 @@ def app(tmp_path: Path) -> Iterator[Mainspring]:
 def test_check_7_no_page_scans_and_each_makes_few_round_trips(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a slow machine, too, the second look finds what the first has left for it.
     for module in (memo, summary):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: 0.0))
     monkeypatch.setattr(memo.remembered_soon, "__defaults__", (60.0,))
     some = app.find(limit=200)
     names = {"run": some[100].id, "after": f"{some[150].record.created_at}.{some[150].id}"}

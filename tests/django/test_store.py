@@ -31,7 +31,7 @@ from mainspring.errors import (
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBTx
 from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
-from mainspring.testing.conformance.helpers import add_run, claim
+from mainspring.testing.conformance.helpers import add_run, claim, make_run
 from tests.app.forking.interrupting import interrupted_everywhere
 from tests.django.conftest import URLS, emptied
 
@@ -318,3 +318,20 @@ def test_django_goes_on_after_any_step_of_ours_that_was_interrupted(app: Mainspr
                 found = connection.scalar(text("SELECT value FROM mainspring_meta WHERE name = 'clock'"))
             assert found == written, f"Django's write is lost after an interrupt at {place}"
     engine.dispose()
+
+
+@pytest.mark.parametrize("alias", ["on_postgresql", "on_mariadb"], indirect=True)
+def test_an_idle_connection_that_the_server_has_closed_is_replaced_before_a_write(app: Mainspring, alias: str) -> None:
+    """A write that commits by itself could not be repeated: nobody knows whether the closed connection took it."""
+    run = make_run(app.store)
+    on_postgresql = connections[alias].vendor == "postgresql"
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if on_postgresql else "SELECT CONNECTION_ID()")
+        (session,) = cursor.fetchone()
+    engine = create_engine(URLS[alias])
+    with engine.connect() as connection:
+        connection.execute(
+            text(f"SELECT pg_terminate_backend({session}, 10000)" if on_postgresql else f"KILL {session}")
+        )
+    engine.dispose()
+    assert app.store.add_runs([run]) == [run.id]

@@ -14,16 +14,17 @@ from weakref import WeakKeyDictionary, WeakSet
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-from mainspring.dashboard.cost import timed
 from mainspring.locks import free_in_children
 
-__all__ = ["SharedFacts", "forget", "remembered", "remembered_soon"]
+__all__ = ["SharedFacts", "forget", "remembered", "remembered_soon", "timed"]
 
 COST_FACTOR: Final = 100.0
 """Keep an answer this many times as long as it cost, so that none takes more than a hundredth of a core."""
 MOST_SECONDS: Final = 60.0
 """The longest time to keep an answer for its cost."""
 MOST_ANSWERS: Final = 200
+STORE_SHARE: Final = 3.0
+"""The most that an answer costs, as a multiple of the CPU time spent here: the store does a share of the work."""
 
 T = TypeVar("T")
 PATIENCE_SECONDS: Final = 0.08
@@ -39,6 +40,14 @@ _going: dict[tuple[int, int, Hashable], Future[Any]] = {}
 _attended: WeakSet[Mainspring] = WeakSet()
 """The apps that wait for their reads when they close."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of `call`, and its cost in seconds, here and in the store."""
+    began, spent = time.monotonic(), time.thread_time()
+    answer = call()
+    # If little CPU time was spent here, most of a long time was a wait for a core, which is not a cost.
+    return answer, min(time.monotonic() - began, STORE_SHARE * (time.thread_time() - spent))
 
 
 class SharedFacts:

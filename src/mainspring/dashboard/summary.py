@@ -82,19 +82,16 @@ class SummaryReader:
             if wrong:
                 number = sum(max(1, len(part.ids)) for part in wrong if part.state == wrong[0].state)
                 alerts[page] = wrong[0].state, f"{number} {wrong[0].state}"
-        counts["errors"] = remembered(self._app, "error groups", ERROR_SECONDS, self._error_groups)
-        going = remembered(self._app, "flows that go on", ERROR_SECONDS, self._flows_that_go_on)
+        app = self._app
+        counts["errors"] = remembered(app, "error groups", ERROR_SECONDS, lambda: len(app.errors().groups))
+        going = remembered(
+            app, "going flows", ERROR_SECONDS, lambda: sum(each.goes_on for each in app.flow_graphs()[0])
+        )
         if going:
             counts["flows"] = going
-        store = remembered(self._app, "store in words", HEALTH_SECONDS, self._store_words)
+        store = remembered(app, "store in words", HEALTH_SECONDS, self._store_words)
         needs = sum(part.state not in HEALS_ITSELF for part in told.parts)
         return Summary(told, needs, counts, alerts, store)
-
-    def _error_groups(self) -> int:
-        return len(self._app.errors().groups)
-
-    def _flows_that_go_on(self) -> int:
-        return sum(flow.goes_on for flow in self._app.flow_graphs()[0])
 
     def _store_words(self) -> str:
         health, url = self._app.store.health(), self._app.url

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.utils import display_for_value
 from django.template.defaultfilters import truncatechars
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +15,7 @@ from mainspring.core.showing.redaction import masked
 from mainspring.django.application import app
 from mainspring.django.models import Failure, OrmQ, Schedule, Success, Task
 from mainspring.django.schedules.jobs import job_id_of
+from mainspring.django.schedules.rows import link_to
 from mainspring.errors import MainspringError
 
 __all__ = ["FailureAdmin", "QueueAdmin", "RunAdmin", "ScheduleAdmin", "SuccessAdmin"]
@@ -215,11 +215,7 @@ class ScheduleAdmin(admin.ModelAdmin):
     def last_run(self, row: Any) -> Any:
         """Return a link to the last run."""
         run = getattr(row, "last", None)
-        if run is None:
-            return None
-        page = "ormq" if run.stopped is None else "success" if run.success else "failure"
-        url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
-        return format_html('<a href="{}">[{}]</a>', url, run)
+        return None if run is None else link_to(run)
 
     @admin.display(description=_("Success"), boolean=True)
     def last_success(self, row: Any) -> bool | None:

@@ -30,7 +30,7 @@ from mainspring.app.declaring.task import Options, TaskCall, make_options
 from mainspring.app.declaring.task import Task as MainspringCall
 from mainspring.core.instants import from_us
 from mainspring.core.references import complaint_about, ref_to_obj
-from mainspring.core.run import Run, Status
+from mainspring.core.run import Call, Run, Status
 from mainspring.errors import RunNotFound
 from mainspring.executors.current_run import CURRENT
 from mainspring.node.new_ids import new_run_id
@@ -177,8 +177,9 @@ class MainspringBackend(BaseTaskBackend):
         complaint = complaint_about.__wrapped__(target, len(args), tuple(kwargs))
         if complaint:
             raise TypeError(complaint)
-        result = self._new_result(task, run_id, args, kwargs)
         reference = f"{task.func.__module__}:{task.func.__qualname__}"
+        # Make the result first: it refuses arguments that Django does not allow.
+        result = self.make_result(Run(run_id, Call(reference, args, kwargs), created_at=self.app.now()), task)
         options = make_options(Options(id=run_id, name=task.func.__name__), task.options())
         call: Any = MainspringCall(self.app, task, reference, options)
         handle = self.app.enqueue_call(TaskCall(call, args, kwargs))
@@ -197,23 +198,6 @@ class MainspringBackend(BaseTaskBackend):
         if not isinstance(task, Task):
             raise TaskResultDoesNotExist(f"{result_id} is a run of {run.call.task_name}, which is not a Django task")
         return self.make_result(run, task)
-
-    def _new_result(self, task: Any, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a call about to be stored; raise for arguments that Django does not allow."""
-        return TaskResult(
-            task=task,
-            id=run_id,
-            status=TaskResultStatus.READY,
-            enqueued_at=from_us(self.app.now()),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=list(args),
-            kwargs=kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
 
     def make_result(self, run: Run, task: Any) -> Any:
         """Return a run as Django's result object."""

@@ -14,7 +14,6 @@ from django.db import IntegrityError
 
 from mainspring import tasks as verbs
 from mainspring.app.declaring.task import reference_of
-from mainspring.core.run import FINAL
 from mainspring.django.reporting import collected_errors
 from mainspring.tasks import (
     AsyncTask,
@@ -62,8 +61,6 @@ __all__ = [
     "schedule",
 ]
 
-_ENDED = tuple(status.value for status in FINAL)
-
 
 def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
     """Enqueue a call of a function; return the id of the run.
@@ -84,8 +81,7 @@ def fetch(task_id: str, wait: float = 0, cached: bool = False) -> Any:
 
     found = verbs.fetch(task_id, wait)
     if found is None:
-        named = Task.objects.filter(name=task_id, status__in=_ENDED)
-        return named.order_by("-created").first()
+        return Task.get_task(task_id)
     # Runs executed with `sync=True` are in no table.
     return Task.objects.filter(pk=task_id).first() or found
 

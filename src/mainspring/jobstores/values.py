@@ -80,6 +80,8 @@ class RunStanding(msgspec.Struct, frozen=True, gc=False):
     refused: str | None = None
 
 
+IDS_REMEMBERED_US: Final = 3600 * SECOND
+"""Every store remembers the id of a deleted run for at least this long, so that no new run gets it."""
 SILENT_SECONDS: Final = 3.75
 """Call a node with the default lease silent after this many seconds: a page then shows its death within six."""
 MISSING_SIGNS_OF_LIFE: Final = 3

@@ -156,14 +156,17 @@ def test_a_write_that_is_lost_with_its_answer_is_reported(records: DictRunRecord
     assert current(store, run).status is Status.RUNNING
 
 
-def test_an_altered_run_is_set_aside_and_refuses_those_behind_it(
-    records: DictRunRecords, store: RunRecordStore
+@pytest.mark.parametrize(("field", "value"), [("attempt", -5), ("created_at", -(2 * 10**17)), ("run_at", 3 * 10**17)])
+def test_an_altered_run_is_set_aside_once_and_refuses_those_behind_it(
+    records: DictRunRecords, store: RunRecordStore, field: str, value: int
 ) -> None:
     first = add_run(store)
     run = add_after(store, first)
-    records._runs[first.id].row.attempt = -5
+    setattr(records._runs[first.id].row, field, value)
     assert current(store, first).status is Status.BROKEN
-    assert "attempt" in str(current(store, first).reason)
+    version = records._runs[first.id].version
+    assert "altered" in str(current(store, first).reason)
+    assert records._runs[first.id].version == version
     assert current(store, run).refused == first.id
     assert store.add_runs([make_run(store, first.id)]) == [first.id]
     assert claim(store) == []

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mainspring.jobstores.split import changes
-from mainspring.jobstores.split.watch import StoreWatch
+from mainspring.jobstores.split.changes import StoreWatch
 
 
 class Source:

@@ -122,7 +122,7 @@ def test_a_store_says_when_it_starts_that_replicas_are_missing(pair: Pair, caplo
     store = RedisJobStore(url=pair.primary.url, replicas=2, name="too-few")
     with caplog.at_level(logging.WARNING, "mainspring"):
         store.start(None, "default")
-    assert "has 1 connected replicas and replicas=2: nothing is acknowledged" in caplog.text
+    assert "1 of 2 replicas are connected: nothing is acknowledged" in caplog.text
     store.shutdown()
 
 

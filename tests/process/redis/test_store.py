@@ -412,7 +412,7 @@ def test_a_server_that_keeps_what_it_acknowledges_gives_no_reason_to_warn(
 def test_a_server_that_is_too_old_is_refused(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store()
     monkeypatch.setattr(store._link, "info", lambda: {"here": {"redis_version": "6.0.16"}})
-    with pytest.raises(ConfigurationError, match=r"6\.0\.16.*needs 6\.2"):
+    with pytest.raises(ConfigurationError, match=r"6\.0\.16.*needs Valkey, or Redis 6\.2 or newer"):
         store.start(None, "default")
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mainspring.core.run import FINAL, Run, Status, bit_of
+from mainspring.core.run import FINAL, HOLDS, After, Run, Status, bit_of
 
-__all__ = ["MOST_EDGES", "check_edges", "due_at", "judge_after", "refused_by", "released"]
+__all__ = ["MOST_EDGES", "check_edges", "check_number", "due_at", "judge_after", "merged", "refused_by", "released"]
 
 MOST_EDGES: Final = 1000
 """A run has at most this many predecessors, and at most this many successors."""
@@ -33,6 +33,21 @@ def check_edges(runs: Iterable[Run], stored: Container[str], followed: Callable[
             successors[after.id] = number = successors.get(after.id, 0) + 1
             if number + followed(after.id) > MOST_EDGES:
                 raise ValueError(f"run {after.id!r} would have more than {MOST_EDGES} successors")
+
+
+def check_number(number: int, words: str) -> None:
+    """Raise ValueError if a run has this number of edges and it is too many; `words` begin the message."""
+    if number > MOST_EDGES:
+        raise ValueError(f"{words} {number:,} runs, and the most is {MOST_EDGES:,}")
+
+
+def merged(after: Iterable[After]) -> dict[str, int]:
+    """Return the mask of each predecessor; the end of one that is named twice must be in both of its masks."""
+    masks: dict[str, int] = {}
+    for each in after:
+        known = masks.get(each.id, each.on)
+        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
+    return masks
 
 
 def judge_after(run: Run, before: Iterable[tuple[str, int, Status]], now: int) -> Run:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from msgspec.structs import replace
 
 from mainspring.core.run import FINAL, HOLDS, ON, After, Call, Run, Status
+from mainspring.core.stored.edges import merged
 from mainspring.core.waiting.results import outcome_of, result_of
 from mainspring.errors import MissingInput
 
@@ -139,16 +140,13 @@ def with_inputs(run: Run) -> Run:
 
 def merge_after(given: Iterable[After]) -> tuple[After, ...]:
     """Return each predecessor once, with the final statuses that all its mentions allow."""
-    merged: dict[str, int] = {}
-    for each in given:
-        known = merged.get(each.id, each.on)
-        mask = (known & each.on) | ((known | each.on) & HOLDS)
+    masks = merged(given)
+    for run_id, mask in masks.items():
         if not mask & ~HOLDS:
             raise ValueError(
-                f"a call cannot come after a failure of run {each.id!r} and also after its success, or take its result"
+                f"a call cannot come after a failure of run {run_id!r} and also after its success, or take its result"
             )
-        merged[each.id] = mask
-    return tuple(After(run_id, mask) for run_id, mask in merged.items())
+    return tuple(After(run_id, mask) for run_id, mask in masks.items())
 
 
 def put_previous(

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -69,11 +69,11 @@ class Api:
             "/jobs/{id}/badge.svg": self._badge,
         }
         ordered = sorted(ENDPOINTS, key=lambda each: (each.path.count("{"), -each.path.count("/"), each.path))
-        routes = [Route(f"{ROOT}/openapi.json", self._document)]
+        routes = [Route(f"{ROOT}/openapi.json", _explained(self._document))]
         for endpoint in ordered:
             path = endpoint.path.replace("{id}", "{id:path}").replace("{name}", "{name:path}")
             answer = special.get(endpoint.path) or partial(self._answer, endpoint)
-            routes.append(Route(f"{ROOT}{path}", answer, methods=[endpoint.method]))
+            routes.append(Route(f"{ROOT}{path}", _explained(answer), methods=[endpoint.method]))
         return [
             *routes,
             Route(f"{ROOT}/{{path:path}}", self._nowhere, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
@@ -102,13 +102,9 @@ class Api:
         return await asyncio.to_thread(ApiRequest, self._app, request.path_params, query, body)
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        assert endpoint.do is not None
-        try:
-            who = await self._visitor(request, endpoint)
-            asked = await self._asked(request)
-            return _json(await asyncio.to_thread(self._carried_out, endpoint, asked, who))
-        except Exception as error:
-            return _problem(error)
+        who = await self._visitor(request, endpoint)
+        asked = await self._asked(request)
+        return _json(await asyncio.to_thread(self._carried_out, endpoint, asked, who))
 
     def _carried_out(self, endpoint: Endpoint, asked: ApiRequest, who: Identity) -> dict[str, Any]:
         assert endpoint.do is not None
@@ -123,36 +119,39 @@ class Api:
         return JSONResponse({"error": known}, 404)
 
     async def _document(self, request: Request) -> Response:
-        try:
-            await self._visitor(request)
-        except Refusal as error:
-            return _problem(error)
+        await self._visitor(request)
         return _json(openapi())
 
     # -- what is not a JSON object --------------------------------------------------------------------------------
 
     async def _badge(self, request: Request) -> Response:
-        try:
-            await self._visitor(request)
-            job_id = request.path_params["id"]
-            health = await asyncio.to_thread(self._app.health, job_id)
-        except Exception as error:
-            return _problem(error)
+        await self._visitor(request)
+        job_id = request.path_params["id"]
+        health = await asyncio.to_thread(self._app.health, job_id)
         return Response(badge(job_id, str(health.state)), media_type="image/svg+xml")
 
     async def _export(
         self, media: str, name: str, write: Callable[[Iterator[dict[str, Any]]], Iterator[str]], request: Request
     ) -> Response:
-        try:
-            await self._visitor(request)
-            asked = await self._asked(request)
-            wanted = await asyncio.to_thread(filter_for, self._app.runs, asked.filter)
-        except Exception as error:
-            return _problem(error)
+        await self._visitor(request)
+        asked = await self._asked(request)
+        wanted = await asyncio.to_thread(filter_for, self._app.runs, asked.filter)
         found = matching(self._app.runs, wanted)
         rows = (run_data(self._app, run, asked.now) for run in islice(found, MOST_EXPORTED + 1))
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return StreamingResponse(_in_threads(write(rows)), media_type=media, headers=headers)
+
+
+def _explained(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Turn the errors of an endpoint into answers."""
+
+    async def explained(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:
+            return _problem(error)
+
+    return explained
 
 
 async def _in_threads(texts: Iterator[str]) -> AsyncIterator[str]:

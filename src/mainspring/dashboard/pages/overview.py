@@ -14,7 +14,6 @@ from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Run
 from mainspring.core.schedules.upcoming import LoadStep
-from mainspring.core.showing.failures import ErrorGroup
 from mainspring.dashboard.history import (
     HOUR,
     RANGES,
@@ -27,7 +26,7 @@ from mainspring.dashboard.history import (
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
 from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.work.errors import failures_of
+from mainspring.dashboard.pages.work.errors import failure_bars
 from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
 from mainspring.dashboard.summary import HEALS_ITSELF
@@ -38,7 +37,6 @@ ROWS_SHOWN: Final = 5
 FIRES_SHOWN: Final = 7
 QUEUES_SHOWN: Final = 6
 GROUPS_SHOWN: Final = 4
-ERROR_BARS: Final = 12
 MOST_RETRYING: Final = 1000
 MOST_PENDING: Final = 100
 """Search for the next due run only among this many: no store lists runs by their time."""
@@ -243,17 +241,11 @@ def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """List the groups of errors of the last hour."""
     page = view.cached("errors 1h", 5.0, lambda: view.app.errors(HOUR))
     groups = sorted(page.groups, key=lambda group: -group.count)
-    return {"groups": [(group, _bars(view, group)) for group in groups[:GROUPS_SHOWN]], "number": len(page.groups)}
-
-
-def _bars(view: View, group: ErrorGroup) -> list[float]:
-    counts = [0.0] * ERROR_BARS
-    step = 3600 * SECOND // ERROR_BARS
-    for moment, number in failures_of(group):
-        place = ERROR_BARS - 1 - (view.now - to_us(moment)) // step
-        if 0 <= place < ERROR_BARS:
-            counts[place] += number
-    return counts
+    begin = view.now - 3600 * SECOND
+    return {
+        "groups": [(group, failure_bars(group, begin, view.now)) for group in groups[:GROUPS_SHOWN]],
+        "number": len(page.groups),
+    }
 
 
 PAGE = Page(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from mainspring.core.instants import SECOND
-from mainspring.dashboard.cost import timed
+from mainspring.dashboard.memo import timed
 from mainspring.dashboard.rendering import RenderedRegion
 
 __all__ = ["LiveHub", "LiveState"]

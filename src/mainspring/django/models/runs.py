@@ -15,22 +15,15 @@ from mainspring.core.showing.run_view import RunView
 from mainspring.django.conf import conf
 from mainspring.django.fields import InstantField, KeyField
 from mainspring.django.models.records import StoreRecord, refuse
-from mainspring.django.models.task_verbs import TaskVerbs
+from mainspring.django.models.task_verbs import ENDED, TaskVerbs
+from mainspring.django.schedules.writing import project_app
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.tasks.fetching import FetchedTask
 
 __all__ = ["Failure", "OrmQ", "Run", "RunQuerySet", "Success", "Task"]
 
-ENDED = tuple(status.value for status in Status if status in FINAL)
 FAILED = tuple(value for value in ENDED if value != Status.SUCCEEDED.value)
 WAITING = tuple(status.value for status in Status if status not in FINAL)
-
-
-def project_app() -> Any:
-    """Return the project's app. Import it late, since the app's modules may import these models."""
-    from mainspring.django.application import app
-
-    return app
 
 
 class RunQuerySet(models.QuerySet):
@@ -47,10 +40,6 @@ class RunQuerySet(models.QuerySet):
 
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
-
-    def _raw_delete(self, using: str) -> int:
-        """Delete without the store's bookkeeping, as Django's collector and `flush` do."""
-        return int(super()._raw_delete(using))
 
     def create(self, **values: Any) -> Any:
         """Store an ended task, or enqueue a signed payload. To enqueue a call, use `app.enqueue`."""

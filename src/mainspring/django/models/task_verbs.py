@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mainspring import tasks
-from mainspring.core.run import FINAL
+from mainspring.core.run import FINAL, Status
 from mainspring.django.importing.ended import ended_run
+from mainspring.django.schedules.writing import project_app
 
-__all__ = ["TaskVerbs"]
+__all__ = ["ENDED", "TaskVerbs"]
 
-ENDED: Final = tuple(status.value for status in FINAL)
+ENDED: Final = tuple(status.value for status in Status if status in FINAL)
 
 
 class TaskVerbs:
@@ -20,9 +21,7 @@ class TaskVerbs:
     @classmethod
     def store_new(cls, values: Mapping[str, Any]) -> str:
         """Store an ended run, given django-q's fields; return its id."""
-        from mainspring.django.application import app  # its modules may import these models
-
-        run = ended_run(values)
+        app, run = project_app(), ended_run(values)
         app.store.add_runs([app.store.pack_run(run)])
         return run.id
 

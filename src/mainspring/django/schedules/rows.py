@@ -18,9 +18,9 @@ from django.utils.html import format_html
 from mainspring.core.job import Job
 from mainspring.django.conf import conf
 from mainspring.django.schedules.jobs import CRON, following, job_id_of, make_job, read_args, read_kwargs
-from mainspring.django.schedules.writing import remove_jobs, write_jobs
+from mainspring.django.schedules.writing import project_app, remove_jobs, write_jobs
 
-__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "watch_deletions"]
+__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "link_to", "watch_deletions"]
 
 
 class ScheduleQuerySet(models.QuerySet):
@@ -71,7 +71,7 @@ class ScheduleVerbs:
     @property
     def job(self: Any) -> Job | None:
         """The row's job; None while the row is paused or used up."""
-        found = _app().store.get_jobs([job_id_of(self.pk)]).jobs if self.pk is not None else []
+        found = project_app().store.get_jobs([job_id_of(self.pk)]).jobs if self.pk is not None else []
         return found[0] if found else None
 
     def calculate_next_run(self: Any, next_run: datetime | None = None) -> datetime | None:
@@ -80,16 +80,16 @@ class ScheduleVerbs:
         Times follow the wall clock of the project's zone: months keep their day, and days their hour.
         """
         if self.schedule_type == CRON:
-            return following(_app(), self, timezone.now())
+            return following(project_app(), self, timezone.now())
         after = next_run or self.next_run
-        return None if after is None else following(_app(), self, after, self.job)
+        return None if after is None else following(project_app(), self, after, self.job)
 
     def resume(self: Any) -> None:
         """Let a paused schedule fire again, at its next time from now."""
         if self.repeats == 0:
             raise ValueError("it has no repeats left; set them, and when it runs next")
         now = timezone.now()
-        self.next_run = now if self.schedule_type == "O" else following(_app(), self, now)
+        self.next_run = now if self.schedule_type == "O" else following(project_app(), self, now)
         self.save()
 
     def success(self: Any) -> bool | None:
@@ -107,11 +107,7 @@ class ScheduleVerbs:
     def last_run(self: Any) -> str | None:
         """Return a link to the last run's admin page; None if the store no longer has the run."""
         run = self.last_task()
-        if run is None:
-            return None
-        page = "ormq" if run.stopped is None else "success" if run.success else "failure"
-        url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
-        return str(format_html('<a href="{}">[{}]</a>', url, run))
+        return None if run is None else link_to(run)
 
     def clean(self: Any) -> None:
         """Check a row for a form: its function, arguments and cron expression."""
@@ -129,11 +125,18 @@ class ScheduleVerbs:
         if not wrong:
             try:
                 self.prepare()
-                make_job(_app(), self, None, coalesce=conf().coalesce)
+                make_job(project_app(), self, None, coalesce=conf().coalesce)
             except (TypeError, ValueError, LookupError) as error:
                 wrong["cron" if self.schedule_type == CRON else "func"] = str(error)
         if wrong:
             raise ValidationError(wrong)
+
+
+def link_to(run: Any) -> Any:
+    """Return a link to the admin page of a run."""
+    page = "ormq" if run.stopped is None else "success" if run.success else "failure"
+    url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
+    return format_html('<a href="{}">[{}]</a>', url, run)
 
 
 def watch_deletions(model: Any) -> None:
@@ -143,9 +146,3 @@ def watch_deletions(model: Any) -> None:
 
 def _deleted(*, instance: Any, using: str, **_: Any) -> None:
     remove_jobs([instance.pk], using)
-
-
-def _app() -> Any:
-    from mainspring.django.application import app  # it reads the settings, which happens after the models are imported
-
-    return app

@@ -18,7 +18,7 @@ from mainspring.django.schedules.jobs import PREFIX, job_id_of, make_job, pk_of
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["ComparisonChore", "by_row", "compare", "is_by_row", "remove_jobs", "write_jobs"]
+__all__ = ["ComparisonChore", "by_row", "compare", "is_by_row", "project_app", "remove_jobs", "write_jobs"]
 
 COMPARE_SECONDS: Final = 10.0
 
@@ -42,15 +42,16 @@ def is_by_row() -> bool:
     return _by_row.get()
 
 
-def _project_app() -> Mainspring:
-    from mainspring.django.application import app  # it imports the models, and they import this module
+def project_app() -> Any:
+    """Return the project's app; its modules may import the models, which import this module."""
+    from mainspring.django.application import app
 
     return app
 
 
 def write_jobs(model: Any, pks: Sequence[Any], using: str) -> None:
     """Write the jobs of some rows: in the caller's transaction if the store is part of it, else after its commit."""
-    app = _project_app()
+    app = project_app()
     if not pks or app.inline:
         return
     if conf().alias == using:
@@ -86,7 +87,7 @@ def _put(app: Mainspring, row: Any, stored: Job | None) -> bool:
 
 def remove_jobs(pks: Sequence[Any], using: str) -> None:
     """Remove the jobs of deleted rows."""
-    app = _project_app()
+    app = project_app()
     if not pks or app.inline:
         return
 

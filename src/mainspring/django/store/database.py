@@ -171,19 +171,6 @@ class DjangoDatabase(ServerDatabase):
         if self._notes.__dict__.pop("ended", False):
             self.ends.stir()
 
-    def _living(self) -> Any:
-        fairy = self._checkout()
-        for _ in range(2):
-            if not self._is_dead(fairy.driver_connection):
-                break
-            fairy.invalidate()
-            fairy = self._checkout()
-        return fairy
-
-    def _is_dead(self, connection: Any) -> bool:
-        """Return True if the server has closed an idle connection."""
-        return False
-
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def _set_autocommit(self, connection: Any) -> None:

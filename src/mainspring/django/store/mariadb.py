@@ -11,7 +11,6 @@ from sqlalchemy.engine import Dialect
 from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase, MariaDBTx
-from mainspring.jobstores.sqlalchemy.waking import readable
 
 __all__ = ["DjangoMariaDB"]
 
@@ -34,10 +33,8 @@ class DjangoMariaDB(DjangoDatabase, MariaDBDatabase):
     def _atomic(self, connection: Any) -> AtomicTx:
         return AtomicMariaDBTx(self, connection.cursor())
 
-    def _is_dead(self, connection: Any) -> bool:
-        # An idle connection becomes readable only when the server has closed it.
-        number = connection.fileno() if hasattr(connection, "fileno") else connection._sock.fileno()
-        return bool(readable([number], 0))
+    def _fileno(self, connection: Any) -> int | None:
+        return int(connection.fileno()) if hasattr(connection, "fileno") else super()._fileno(connection)
 
     def _prepare_session(self, connection: Any) -> None:
         with connection.cursor() as cursor:

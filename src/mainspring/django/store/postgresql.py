@@ -12,7 +12,6 @@ from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, StoreTx
 from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
-from mainspring.jobstores.sqlalchemy.waking import readable
 
 __all__ = ["DjangoPostgreSQL"]
 
@@ -35,10 +34,6 @@ class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
 
     def _atomic(self, connection: Any) -> AtomicTx:
         return AtomicPostgreSQLTx(self, _cursor(connection))
-
-    def _is_dead(self, connection: Any) -> bool:
-        # An idle connection becomes readable only when the server has closed it.
-        return bool(connection.closed) or bool(readable([connection.fileno()], 0))
 
     def _prepare_session(self, connection: Any) -> None:
         connection.execute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connections
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -15,7 +15,7 @@ from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.errors import MainspringError, StoreLocked, StoreUnavailable
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx, UnreadableValue
-from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
+from mainspring.jobstores.sqlalchemy.sqlite.dialect import ALTERED_ERRORS, SQLiteDatabase
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
@@ -25,9 +25,6 @@ from mainspring.jobstores.sqlalchemy.steps.jobs import next_due
 __all__ = ["DjangoSQLite"]
 
 T = TypeVar("T")
-
-_ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
-"""The errors that an altered value can cause."""
 
 
 class OwnSQLiteTx(SQLiteTx):
@@ -129,7 +126,7 @@ class DjangoSQLite(DjangoDatabase):
         """Do work; if an altered record makes it fail, set it aside and repeat. Only SQLite accepts any value."""
         try:
             return do(work)
-        except _ALTERED as error:
+        except ALTERED_ERRORS as error:
             if self.inside or (isinstance(error, MainspringError) and not isinstance(error, UnreadableValue)):
                 raise
             number = super().write(self.mend)

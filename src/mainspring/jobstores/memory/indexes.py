@@ -18,6 +18,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import Miss
 from mainspring.core.run import Run
+from mainspring.jobstores.values import IDS_REMEMBERED_US
 
 __all__ = ["Entry", "History", "LaneIndex", "QueueLimit", "Record", "Timetable", "next_run_at", "take_runs"]
 
@@ -27,8 +28,6 @@ MOST_RUNS_PASSED_BY = 2000
 """Pass at most this many runs whose gate is closed in one claim; the next claim goes on after them."""
 PUT_OFF_US = 3600 * SECOND
 """Look again after this time at a run that is kept because of a successor."""
-IDS_REMEMBERED_US = 3600 * SECOND
-"""Remember the id of a deleted run for this long, so that no run gets it again."""
 IDS_REMEMBERED = 100_000
 """Remember at most this many ids of deleted runs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from bson import Binary, Int64
 from pymongo import ASCENDING
@@ -33,6 +33,10 @@ class MongoJobs(WatchedRecords):
     @property
     def place(self) -> str:
         return self.mongo.place
+
+    @property
+    def client(self) -> Any:
+        return self.mongo.client
 
     def start(self) -> None:
         self.mongo.get()

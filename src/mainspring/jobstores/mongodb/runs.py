@@ -20,10 +20,9 @@ from mainspring.jobstores.mongodb.server import Document, MongoServer, long, pla
 from mainspring.jobstores.mongodb.watching import follow
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.run_records import Order, RunRecord, RunRecords, StoreNote, Want
-from mainspring.jobstores.run_records.changing import IDS_REMEMBERED_US
 from mainspring.jobstores.run_records.records import NEVER
 from mainspring.jobstores.split import ChangeSignal
-from mainspring.jobstores.values import RunStanding
+from mainspring.jobstores.values import IDS_REMEMBERED_US, RunStanding
 
 __all__ = ["MongoRuns"]
 

@@ -71,10 +71,6 @@ class MongoDBJobStore(RecordsJobStore):
         """Judge whether acknowledged writes survive; ask the store of the runs, too, if it is another one."""
         return self.mongo.health() if isinstance(self.runs, RunRecordStore) else super().health()
 
-    @property
-    def _client(self) -> Any:
-        return self.mongo.client
-
 
 def _connect(url: str | None, connect_args: dict[str, Any]) -> MongoClient[dict[str, Any]]:
     """Make a client whose time-outs are shorter than a lease; given options override them."""
@@ -84,10 +80,7 @@ def _connect(url: str | None, connect_args: dict[str, Any]) -> MongoClient[dict[
         "socketTimeoutMS": 2 * TIMEOUT_MS,
         "appname": "mainspring",
     }
-    given = {key.lower() for key in connect_args} | {part.partition("=")[0].lower() for part in _options(url)}
+    query = "" if url is None else urlsplit(url).query
+    given = {key.lower() for key in connect_args} | {part.partition("=")[0].lower() for part in query.split("&")}
     args = {key: value for key, value in times.items() if key.lower() not in given} | connect_args
     return MongoClient(url, **args) if url is not None else MongoClient(**args)
-
-
-def _options(url: str | None) -> list[str]:
-    return [] if url is None else urlsplit(url).query.split("&")

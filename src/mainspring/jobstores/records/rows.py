@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Final
 
 import msgspec
@@ -21,8 +22,12 @@ __all__ = [
     "JobRow",
     "RunRow",
     "SettleRow",
+    "gate_of",
     "job_damage",
+    "mended_row",
+    "new_version",
     "run_damage",
+    "sound_instant",
     "unclaimed_row",
 ]
 
@@ -39,6 +44,7 @@ MOST_ATTEMPTS: Final = 2_000_000_000
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
 _BLOCKED: Final = Status.BLOCKED.value
+_BROKEN: Final = Status.BROKEN.value
 _PENDING: Final = Status.PENDING.value
 
 
@@ -133,11 +139,21 @@ class BeatRow(msgspec.Struct, gc=False):
     live: bytes | None
 
 
+def gate_of(row: RunRow) -> str | None:
+    """Return the gate that a run waits at or has a slot of; None if it waits for runs, is refused or has ended."""
+    return None if row.waits or row.refused is not None or row.status in FINAL_VALUES else row.gate
+
+
 def unclaimed_row(row: RunRow) -> RunRow:
     """Return the row of a fired run, which its step has claimed, as one that waits in its queue."""
     return msgspec.structs.replace(
         row, status=_PENDING, attempt=0, node=None, token=None, lease_until=None, claimed_at=None
     )
+
+
+def new_version() -> int:
+    """Return a random version, which no record has had before, small enough for a store of floating point numbers."""
+    return secrets.randbits(53) or 1
 
 
 def run_damage(row: RunRow) -> str | None:
@@ -153,6 +169,25 @@ def run_damage(row: RunRow) -> str | None:
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _altered_value("times", at)
     return None if 0 <= row.attempt <= MOST_ATTEMPTS else _altered_value("attempt", row.attempt)
+
+
+def mended_row(row: RunRow, now: int) -> RunRow:
+    """Return the row of an altered run with values that stores write, to be set aside."""
+    return msgspec.structs.replace(
+        row,
+        status=row.status if row.status in STATUS_VALUES else _BROKEN,
+        created_at=sound_instant(row.created_at, now),
+        run_at=sound_instant(row.run_at, now),
+        attempt=min(max(row.attempt, 0), MOST_ATTEMPTS),
+        claimed_at=None,
+        waits=min(max(row.waits, 0), MOST_EDGES),
+        followed=min(max(row.followed, 0), MOST_EDGES),
+    )
+
+
+def sound_instant(value: int | None, otherwise: int | None) -> Any:
+    """Return an instant that a store may have written, or `otherwise`."""
+    return value if value is not None and EARLIEST_INSTANT <= value <= LATEST_INSTANT else otherwise
 
 
 def job_damage(row: JobRow) -> str | None:

@@ -107,7 +107,8 @@ class RecordStore(RowStore):
         if broken:
             found = self._broken_jobs()
             return JobList(broken=[each for each in found if job_ids is None or each.id in job_ids])
-        return JobList(jobs=self._jobs(self._whole_jobs(self._job_rows(job_ids))))
+        restored = map(self._restore_job, self._whole_jobs(self._job_rows(job_ids)))
+        return JobList(jobs=[job for job in restored if job is not None])
 
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
         """Return the jobs that this process can restore, and the reasons for the others by id; set none aside."""
@@ -155,9 +156,6 @@ class RecordStore(RowStore):
         row = self._packer.run_row(replace(run, started_at=None))
         row.claimed_at = run.started_at
         return row
-
-    def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:
-        return [job for job in map(self._restore_job, rows) if job is not None]
 
     def _restore_job(self, row: JobRow) -> Job | None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -15,6 +14,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Answers, BrokenJob, Health
+from mainspring.jobstores.health import check_version
 from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.calls import REDIS_SCHEMA
@@ -59,7 +59,7 @@ class RedisJobStore(RedisRuns):
 
     remote = True
     tells_topics = True
-    _told: ClassVar[set[str]] = set()
+    _told: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(
         self,
@@ -120,26 +120,14 @@ class RedisJobStore(RedisRuns):
         super().start(scheduler, alias)
 
     def _check_server(self) -> None:
-        """Refuse a server that is too old; warn once of risky settings."""
+        """Refuse a server that is too old; warn of risky settings, of each once."""
         for place, said in self._link.info().items():
-            version = said.get("redis_version", "")
-            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST_REDIS:
-                raise ConfigurationError(
-                    f"Redis at {place} is version {version}; mainspring needs "
-                    f"{OLDEST_REDIS[0]}.{OLDEST_REDIS[1]} or newer, or Valkey"
-                )
-            if place not in RedisJobStore._told:
-                RedisJobStore._told.add(place)
-                _warn(place, said)
-            connected = said.get("connected_slaves", "")
-            if connected.isdecimal() and int(connected) < self._replicas:
-                log.warning(
-                    "Redis at %s has %s connected replicas and replicas=%d: nothing is acknowledged, claimed or fired "
-                    "before it has as many",
-                    place,
-                    connected,
-                    self._replicas,
-                )
+            check_version(f"Redis at {place}", said.get("redis_version", ""), "Valkey, or Redis", OLDEST_REDIS)
+            found = redis_health.judge(said, {}, self._replicas)
+            for text in (*found.warnings, *(found.reasons if found.durable is False else ())):
+                if (place, text) not in RedisJobStore._told:
+                    RedisJobStore._told.add((place, text))
+                    log.warning("Redis at %s: %s", place, text)
 
     def health(self) -> Health:
         """Ask the servers whether acknowledged writes survive."""
@@ -260,22 +248,6 @@ class RedisJobStore(RedisRuns):
 
     def __repr__(self) -> str:
         return f"<RedisJobStore ({self._link.place}, {self.name})>"
-
-
-def _warn(place: str, said: dict[str, str]) -> None:
-    policy = said.get("maxmemory_policy", "")
-    if policy.startswith("allkeys-"):
-        log.warning(
-            "Redis at %s has maxmemory-policy %s: when its memory is full it throws jobs and runs away; set noeviction",
-            place,
-            policy,
-        )
-    if said.get("aof_enabled") == "0":
-        log.warning(
-            "Redis at %s writes no append-only file: a restart loses all that was acknowledged since its last "
-            "snapshot, or ever, if it takes none; set appendonly yes",
-            place,
-        )
 
 
 def _check(

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.core.stored.edges import MOST_EDGES, due_at
+from mainspring.core.stored.edges import check_number, due_at, merged
 from mainspring.jobstores.base import CHANGES
-from mainspring.jobstores.records.rows import RunRow
-from mainspring.jobstores.run_records.edges import EdgeChanges, merged
-from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made, new_version
+from mainspring.jobstores.records.rows import RunRow, new_version
+from mainspring.jobstores.run_records.edges import EdgeChanges
+from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made
 from mainspring.jobstores.values import Answers
 
 __all__ = ["RunAdding"]
@@ -49,7 +49,7 @@ class RunAdding(EdgeChanges):
             there = self.records.get([row.id for row in keyed])
             wanted = [row for row in keyed if row.id not in there]
             holders = self.records.holders([str(row.unique) for row in wanted])
-            # If its holder has ended just now, the run was not stored for its sake all the same.
+            # A holder that has ended since has kept the run out all the same: add that run again.
             answers |= {row.id: holders.get(str(row.unique), row.id) for row in wanted}
             again = [row for row in wanted if str(row.unique) not in holders]
             if again:
@@ -72,7 +72,7 @@ class RunAdding(EdgeChanges):
                 answers[row.id] = holders[row.unique]
                 continue
             masks = merged(row.after)
-            _check_number(len(masks), f"run {row.id!r} comes after")
+            check_number(len(masks), f"run {row.id!r} comes after")
             if all(run_id in new or run_id in stored for run_id in masks):
                 new[row.id] = _placed(row, masks, now)
                 if row.unique is not None:
@@ -90,7 +90,7 @@ class RunAdding(EdgeChanges):
         for record in new.values():
             for run_id in record.after:
                 number[run_id] += 1
-                _check_number(number[run_id], f"run {run_id!r} is followed by")
+                check_number(number[run_id], f"run {run_id!r} is followed by")
                 if run_id in new:
                     new[run_id].successors[record.row.id] = record.mark
 
@@ -135,8 +135,3 @@ def _placed(row: RunRow, masks: dict[str, int], now: int) -> RunRecord:
     if row.status == "blocked":
         row = replace(row, status="pending", run_at=due_at(row.run_at, now))
     return RunRecord(row, 0, link=LINKED, successors={})
-
-
-def _check_number(number: int, words: str) -> None:
-    if number > MOST_EDGES:
-        raise ValueError(f"{words} {number:,} runs, and the most is {MOST_EDGES:,}")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mainspring.codec import Codec
-from mainspring.core.instants import SECOND
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.run_records.records import RunRecord, RunRecords, made
@@ -14,7 +13,6 @@ from mainspring.jobstores.run_records.records import RunRecord, RunRecords, made
 __all__ = ["RecordChanges"]
 
 CHANGE_TRIES: Final = 100
-IDS_REMEMBERED_US: Final = 3600 * SECOND
 
 Change = Callable[[RunRecord], RunRecord | None]
 """Returns the next record, without its new version, or None to leave the record as it is."""
@@ -41,6 +39,8 @@ class RecordChanges(RecordStore):
         left = list(dict.fromkeys(ids))
         written: dict[str, RunRecord] = {}
         for _ in range(tries):
+            if not left:
+                return written
             unread = [run_id for run_id in left if run_id not in found]
             if unread:
                 found |= self.records.get(unread)
@@ -54,12 +54,10 @@ class RecordChanges(RecordStore):
             done = self._swap(pairs)
             written |= {new.row.id: new for (new, _), won in zip(pairs, done, strict=True) if won}
             left = [new.row.id for (new, _), won in zip(pairs, done, strict=True) if not won]
-            if not left:
-                return written
             found = {}
-        if tries < CHANGE_TRIES:
-            return written
-        raise StoreUnavailable(f"other processes changed a run before each of {CHANGE_TRIES} attempts to write it")
+        if left and tries == CHANGE_TRIES:
+            raise StoreUnavailable(f"other processes changed a run before each of {CHANGE_TRIES} attempts to write it")
+        return written
 
     def _swap(self, writes: Sequence[tuple[RunRecord, int]]) -> list[bool]:
         """Write records; a record that already has the new version was written, even if the answer was lost.

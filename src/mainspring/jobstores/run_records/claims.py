@@ -13,9 +13,8 @@ from mainspring.core.lanes import Want as ClaimWant
 from mainspring.core.run import UNTIL_START_PREFIX
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge, limit_of
 from mainspring.jobstores.base import CHANGES
-from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
+from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow, gate_of
 from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, queue_gate
-from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, Want, made
 from mainspring.jobstores.values import Hold
 

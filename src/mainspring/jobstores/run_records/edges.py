@@ -13,22 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mainspring.core.run import HOLDS, After, bit_of
+from mainspring.core.run import HOLDS, bit_of
 from mainspring.core.stored.edges import due_at
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
 
-__all__ = ["EdgeChanges", "merged"]
-
-
-def merged(after: Sequence[After]) -> dict[str, int]:
-    """Return the mask of each predecessor; a predecessor that is named twice has to satisfy both masks."""
-    masks: dict[str, int] = {}
-    for each in after:
-        known = masks.get(each.id, each.on)
-        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
-    return masks
+__all__ = ["EdgeChanges"]
 
 
 def _after_ends(record: RunRecord, ended: Mapping[str, str | None], now: int, *, late: bool) -> RunRecord | None:
@@ -106,7 +97,7 @@ class EdgeChanges(RecordChanges):
                 return None
             return replace(record, successors={**record.successors, **new})
 
-        return {**self._change(behind, note), **noted} if behind else {}
+        return {**self._change(behind, note), **noted}
 
     def _release(self, ended: Iterable[RunRecord]) -> list[str]:
         """Pass the ends of runs on to their successors; return the ids of the successors that are refused."""
@@ -142,8 +133,7 @@ class EdgeChanges(RecordChanges):
             left = {run_id: mark for run_id, mark in record.successors.items() if old.get(run_id) != mark}
             return None if len(left) == len(record.successors) else replace(record, successors=left)
 
-        if leaving:
-            self._change(leaving, forget)
+        self._change(leaving, forget)
 
     def _cut_behind(self, cut: Iterable[RunRecord]) -> None:
         """Delete the edges from these ended runs in the records of their successors."""
@@ -158,8 +148,7 @@ class EdgeChanges(RecordChanges):
             after = {each: mask for each, mask in record.after.items() if each not in gone}
             return None if len(after) == len(record.after) else replace(record, after=after)
 
-        if leaving:
-            self._change(leaving, forget)
+        self._change(leaving, forget)
 
     def _pinned(self, records: Sequence[RunRecord]) -> set[str]:
         """Return the ids of those finished runs that a successor still needs."""

@@ -20,9 +20,9 @@ from mainspring.core.instants import SECOND
 from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, room
 from mainspring.jobstores.base import CHANGES
+from mainspring.jobstores.records.rows import gate_of, new_version
 from mainspring.jobstores.run_records.changing import RecordChanges
-from mainspring.jobstores.run_records.judging import gate_of
-from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
+from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want
 
 __all__ = ["GateChanges", "GateSlots", "queue_gate"]
 

@@ -7,20 +7,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from mainspring.core.run import Condition
-from mainspring.core.stored.edges import due_at
+from mainspring.core.stored.edges import due_at, merged
 from mainspring.core.stored.settling import is_sent_back
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
-from mainspring.jobstores.run_records.edges import merged
-from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord, new_version
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow, gate_of, new_version
+from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
 
-__all__ = ["frees", "gate_of", "settled"]
+__all__ = ["frees", "settled"]
 
 _KEPT: Final = ("call", "owner", "created_at", "job_id", "group", "claimed_at")
-
-
-def gate_of(row: RunRow) -> str | None:
-    """Return the gate that a run waits at or has a slot of; None if it waits for runs, is refused or has ended."""
-    return None if row.waits or row.refused is not None or row.status in FINAL_VALUES else row.gate
 
 
 def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Status
 from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.jobstores.health import Health
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, new_version
 from mainspring.jobstores.values import RunStanding
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "Want",
     "is_counted",
     "made",
-    "new_version",
 ]
 
 NEVER: Final = 2**62
@@ -212,11 +210,6 @@ class RunRecords(ABC):
         A back end whose server reports changes stirs ENDS for each run that reaches a final status. It stirs CHANGES
         for each run that can be claimed or should be stopped, and for each end in a queue of `limited`.
         """
-
-
-def new_version() -> int:
-    """Return a random version, which no record has had before, small enough for a store of floating point numbers."""
-    return secrets.randbits(53) or 1
 
 
 def made(record: RunRecord, now: int) -> RunRecord:

@@ -25,11 +25,11 @@ from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.records.acts import ActRow
-from mainspring.jobstores.records.rows import FINAL_VALUES
-from mainspring.jobstores.run_records.changing import CHANGE_TRIES, IDS_REMEMBERED_US
-from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, is_counted, new_version
+from mainspring.jobstores.records.rows import FINAL_VALUES, new_version
+from mainspring.jobstores.run_records.changing import CHANGE_TRIES
+from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, is_counted
 from mainspring.jobstores.run_records.settling import RunSettling
-from mainspring.jobstores.values import NodeInfo, QueueInfo
+from mainspring.jobstores.values import IDS_REMEMBERED_US, NodeInfo, QueueInfo
 
 __all__ = ["RunService"]
 
@@ -101,8 +101,7 @@ class RunService(RunSettling):
                 return None
             return replace(record, expires_at=((now + PINNED_US) & -2) | (at & 1))
 
-        if run_ids:
-            self._change(run_ids, later)
+        self._change(run_ids, later)
 
     # -- nodes and queues --------------------------------------------------------------------------------------
 

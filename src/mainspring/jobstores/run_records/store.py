@@ -13,14 +13,7 @@ from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import CHANGES, ENDS, BrokenJob, Health, RunQuery, RunStanding, Stats
-from mainspring.jobstores.records.rows import (
-    FINAL_VALUES,
-    LATEST_INSTANT,
-    MOST_ATTEMPTS,
-    STATUS_VALUES,
-    RunRow,
-    run_damage,
-)
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, mended_row, run_damage
 from mainspring.jobstores.run_records.claims import RunClaims
 from mainspring.jobstores.run_records.records import RunRecord, RunRecords, Want
 from mainspring.jobstores.run_records.service import RunService
@@ -78,20 +71,12 @@ class RunRecordStore(RunService, RunClaims):
             if damage is None:
                 return None
             ends = row.status not in FINAL_VALUES
-            row = replace(
-                row,
-                status=row.status if row.status in STATUS_VALUES else "broken",
-                created_at=_instant(row.created_at, now),
-                run_at=_instant(row.run_at, now),
-                attempt=min(max(row.attempt, 0), MOST_ATTEMPTS),
-                claimed_at=None,
-            )
-            broken = self._packer.broken_row(row, f"bad_data: {damage}", now)
+            broken = self._packer.broken_row(mended_row(row, now), f"bad_data: {damage}", now)
             return replace(
                 record, row=broken, expires_at=None, open=(), unreleased=ends and bool(record.successors), todo_at=now
             )
 
-        written = self._change(run_ids, break_) if run_ids else {}
+        written = self._change(run_ids, break_)
         self._finish(list(written.values()))
         if written:
             self.records.stir(ENDS)
@@ -141,7 +126,3 @@ def _want(query: RunQuery) -> Want:
         after=query.after,
         gates=None if query.gate is None else (query.gate,),
     )
-
-
-def _instant(at: int, otherwise: int) -> int:
-    return at if -LATEST_INSTANT <= at <= LATEST_INSTANT else otherwise

@@ -72,13 +72,8 @@ class RecordsJobStore(SplitJobStore):
                 self.jobs.place,
             )
 
-    @property
-    def _client(self) -> Any:
-        """The name in the repr."""
-        return getattr(self.jobs, "client", self.jobs.place)
-
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} (client={self._client})>"
+        return f"<{type(self).__name__} (client={getattr(self.jobs, 'client', self.jobs.place)})>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} holds connections and cannot be pickled; make one in each process")

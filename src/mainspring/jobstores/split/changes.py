@@ -6,17 +6,21 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar, Final
 
+from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.split.records import JobRecords
 
-__all__ = ["ChangeSignal", "WatchedRecords"]
+__all__ = ["ChangeSignal", "StoreWatch", "WatchedRecords"]
 
 PAUSE_SECONDS: Final = 1.0
 """Listen again after this many seconds when listening has failed or ended."""
 JOIN_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 5.0
 
 Follow = Callable[[threading.Event], None]
+Wait = Callable[[int, float], int]
 
 
 class ChangeSignal:
@@ -110,3 +114,20 @@ class WatchedRecords(JobRecords):
         """Stop listening; a store that has more to release does that first."""
         self.changes.stop()
         self.changes.join()
+
+
+class StoreWatch(ChangeSignal):
+    """One cursor for the changes of several stores; a thread per store listens from the first `wait` on."""
+
+    def __init__(self, waits: Sequence[Wait], runs: JobStore | None = None) -> None:
+        follows = [partial(self._follow, wait, False) for wait in waits]
+        super().__init__(follows if runs is None else [partial(self._follow, runs.wait, runs.tells_topics), *follows])
+
+    def _follow(self, wait: Wait, tells_topics: bool, stopped: threading.Event) -> None:
+        cursor = wait(0, 0)
+        self.stir()  # nobody knows what changed before
+        while not stopped.is_set():
+            seen = wait(cursor, WATCH_SECONDS)
+            if seen != cursor:
+                self.stir(seen - cursor if tells_topics and seen > cursor else 1)
+                cursor = seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -10,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ConflictingIdError, StoreUnavailable
-from mainspring.jobstores.records.rows import JobRow, RunRow
+from mainspring.jobstores.records.rows import JobRow, RunRow, new_version
 from mainspring.jobstores.split.records import JobRecord
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "insist",
     "job_key",
     "kept_in",
-    "new_version",
     "refuse_twins",
     "written",
 ]
@@ -84,12 +82,6 @@ class StoredJob(msgspec.Struct, gc=False):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(RecordState).decode
-
-
-def new_version() -> int:
-    """Return a version that no record has ever had."""
-    # 53 bits, because some stores keep numbers as floating point.
-    return secrets.randbits(53) or 1
 
 
 def job_key(job_id: str) -> str:

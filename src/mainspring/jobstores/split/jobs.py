@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import BrokenJob
-from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.records.rows import JobRow, new_version
 from mainspring.jobstores.split.contents import (
     OpenFiring,
     RecordState,
@@ -17,7 +17,6 @@ from mainspring.jobstores.split.contents import (
     insist,
     job_key,
     kept_in,
-    new_version,
     refuse_twins,
     written,
 )

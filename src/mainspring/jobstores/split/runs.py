@@ -9,8 +9,8 @@ from mainspring.codec import Codec
 from mainspring.jobstores.base import CHANGES, ENDS, JobStore
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.store import RecordStore
+from mainspring.jobstores.split.changes import StoreWatch
 from mainspring.jobstores.split.records import JobRecords
-from mainspring.jobstores.split.watch import StoreWatch
 
 __all__ = ["RunsElsewhere"]
 

@@ -28,17 +28,16 @@ from mainspring.core.run import Error, Run, Status, is_local
 from mainspring.core.stored.settling import unclaimed
 from mainspring.jobstores.base import Answers, Health, JobStore, RunQuery, Stats
 from mainspring.jobstores.finding import count_unfinished
-from mainspring.jobstores.records.rows import JobRow
-from mainspring.jobstores.split.contents import OpenFiring, StoredJob, insist, kept_in, new_version, written
+from mainspring.jobstores.records.rows import JobRow, new_version
+from mainspring.jobstores.split.contents import OpenFiring, StoredJob, insist, kept_in, written
 from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import JobRecord, JobRecords, is_due
+from mainspring.jobstores.values import IDS_REMEMBERED_US
 from mainspring.locks import free_in_children
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
-IDS_REMEMBERED_US: Final = 3600 * SECOND
-"""Every store remembers the id of a deleted run for this long."""
 _UNREADABLE_PAUSE_US: Final = 60 * SECOND
 """Leave a record that this node cannot read to other nodes for this long, then look again."""
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,10 +42,7 @@ def health(database: Database) -> Health:
     """Return how durable a database is by its settings; on a server, also the size of the tables."""
     if database.kind == "sqlite":  # use the writer connection: `synchronous` is a setting of each connection
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
-    if database.kind == "postgresql":
-        return database.read(_postgresql)
-    size = database.read(lambda tx: _mariadb_size(tx, database.names.values()))
-    return replace(database.read(_mariadb), size=size)
+    return database.read(_postgresql if database.kind == "postgresql" else _mariadb)
 
 
 def _health(tx: Tx, version: str, faults: list[str], good: str, warnings: list[str], replicas: int = 0) -> Health:
@@ -171,11 +167,7 @@ def _mariadb(tx: Tx) -> Health:
         warnings.append("binlog_format is STATEMENT, which SKIP LOCKED is not safe with; set it to ROW")
     good = f"innodb_flush_log_at_trx_commit is {flush}, " + ("sync_binlog is 1" if binlog else "there is no binlog")
     version = f"{'MariaDB' if 'mariadb' in known['version'].lower() else 'MySQL'} {known['version']}"
-    return _health(tx, version, faults, good, warnings)
-
-
-def _mariadb_size(tx: Tx, names: Iterable[str]) -> int:
-    tables = [name.rpartition(".")[2].strip("`") for name in names]
+    tables = [name.rpartition(".")[2].strip("`") for name in tx.database.names.values()]
     sizes = "SELECT coalesce(sum(data_length + index_length), 0) FROM information_schema.tables"
     [(size,)] = tx.all(f"{sizes} WHERE table_schema = database() AND table_name {{in}}", tx.many(tables))
-    return int(size)
+    return replace(_health(tx, version, faults, good, warnings), size=int(size))

@@ -48,12 +48,11 @@ from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
-from mainspring.jobstores.sqlalchemy.steps import acts as act_steps
 from mainspring.jobstores.sqlalchemy.steps import claims as claim_steps
+from mainspring.jobstores.sqlalchemy.steps import history as history_steps
 from mainspring.jobstores.sqlalchemy.steps import jobs as job_steps
 from mainspring.jobstores.sqlalchemy.steps import runs as run_steps
 from mainspring.jobstores.sqlalchemy.steps import service as service_steps
-from mainspring.jobstores.sqlalchemy.steps import tallies as tally_steps
 from mainspring.jobstores.sqlalchemy.steps.sweep import sweep
 from mainspring.jobstores.sqlalchemy.waiting import gates as gate_steps
 from mainspring.locks import free_in_children
@@ -242,10 +241,10 @@ class SQLStore(RecordStore):
     # -- what people did ---------------------------------------------------------------------------------------
 
     def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
-        self._write(lambda tx: act_steps.add_acts(tx, rows, oldest))
+        self._write(lambda tx: history_steps.add_acts(tx, rows, oldest))
 
     def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
-        return self._read(lambda tx: act_steps.find_acts(tx, about, after, limit))
+        return self._read(lambda tx: history_steps.find_acts(tx, about, after, limit))
 
     # -- counters ----------------------------------------------------------------------------------------------
 
@@ -260,10 +259,10 @@ class SQLStore(RecordStore):
         until: int = 0,
     ) -> list[Tally]:
         if new:
-            self._write(lambda tx: tally_steps.add_tallies(tx, new))
+            self._write(lambda tx: history_steps.add_tallies(tx, new))
         if since >= until:
             return []
-        return self._read(lambda tx: tally_steps.find_tallies(tx, kind, name, level, since, until))
+        return self._read(lambda tx: history_steps.find_tallies(tx, kind, name, level, since, until))
 
     # -- service -----------------------------------------------------------------------------------------------
 

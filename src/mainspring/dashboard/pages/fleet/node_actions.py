@@ -11,7 +11,7 @@ from mainspring.dashboard.page import Action, Deed, NoSuchThing, Question, View
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo
 
-__all__ = ["ACTIONS", "shown_name"]
+__all__ = ["ACTIONS"]
 
 
 def shown_name(node: NodeInfo) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from mainspring.app.fleet import order_name
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.rows import RunLine, run_row
@@ -120,8 +120,7 @@ def _busy(view: View, run: RunView, started_at: int, p95: float | None) -> BusyR
 def _says(view: View, node: NodeInfo) -> str:
     said = []
     if node.missing:
-        names = ", ".join(node.missing[:3]) + (f" and {len(node.missing) - 3} more" if len(node.missing) > 3 else "")
-        said.append(f"Does not know {names}.")
+        said.append(f"Does not know {listed(node.missing, 3)}.")
     if node.stuck:
         said.append(f"{several(node.stuck, 'thread is', 'threads are')} stuck in runs that did not stop.")
     if node.state == "draining":

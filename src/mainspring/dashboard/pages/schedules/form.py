@@ -28,7 +28,7 @@ from mainspring.triggers.exclusions.rules import Exclusions
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import astimezone
 
-__all__ = ["ACTIONS", "PAGE", "read_call_arguments"]
+__all__ = ["ACTIONS", "PAGE"]
 
 FIRES_SHOWN: Final = 5
 MOST_ARGUMENT_CHARS: Final = 100_000

@@ -21,6 +21,7 @@ from mainspring.core.schedules.declaration import Difference
 from mainspring.core.schedules.upcoming import preview
 from mainspring.core.showing.run_view import RunView
 from mainspring.dashboard.looks.charts import Deploy, Step, durations
+from mainspring.dashboard.looks.times import brief_length
 from mainspring.dashboard.looks.values import arguments_text, shown_value
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.schedules.actions import job_of
@@ -28,7 +29,7 @@ from mainspring.dashboard.schedule import differences_of, expression_of, job_boa
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
 
-__all__ = ["PAGE", "policy_words", "python_of"]
+__all__ = ["PAGE", "policy_words"]
 
 RUNS_DRAWN: Final = 60
 ROWS_SHOWN: Final = 25
@@ -261,17 +262,18 @@ def definition(view: View, data: dict[str, Any]) -> dict[str, Any]:
     grace = "any" if job.misfire_grace_time is None else duration(int(job.misfire_grace_time * SECOND))
     pairs = [
         ("Calls", call),
+        ("Priority", str(job.policy.priority)),
         *policy_words(job.policy),
         ("At once", at_once),
         ("After downtime", "overdue fires become one" if job.coalesce else "each overdue fire runs"),
         ("May be late by", grace),
         ("Declared", "in the code" if job.declared is not None else "no: it was added by hand"),
     ]
-    return {"pairs": pairs, "python": python_of(job)}
+    return {"pairs": pairs, "python": _python(job)}
 
 
 def policy_words(policy: Policy) -> list[tuple[str, str]]:
-    """Return the policy in words, for a list of terms."""
+    """Return a policy in words, for a list of terms; the caller adds the priority."""
     backoff = policy.backoff
     if isinstance(backoff, Backoff):
         waits = f"{backoff.first:g} s \u00d7 {backoff.factor:g}, jitter {backoff.jitter:.0%}"
@@ -280,20 +282,18 @@ def policy_words(policy: Policy) -> list[tuple[str, str]]:
     else:
         waits = str(backoff)
     return [
-        ("Priority", str(policy.priority)),
         ("Retries", f"{policy.retries}, back-off {waits}" if policy.retries else "none"),
-        ("Time-out", "none" if policy.timeout is None else f"{duration(int(policy.timeout * SECOND))} per start"),
+        ("Time-out", "none" if policy.timeout is None else f"{brief_length(policy.timeout * SECOND)} per start"),
         ("Delivery", policy.delivery.replace("_", " ")),
     ]
 
 
-def python_of(job: Job) -> str:
+def _python(job: Job) -> str:
     """Return Python code that would add the job, with secrets in its arguments hidden."""
     shown = arguments_text(job.args, job.kwargs, None)
-    trigger = expression_of(job.trigger)
-    simple = trigger if len(trigger.split()) == 5 and "[" not in trigger else None
-    when = repr(simple) if simple else repr(plain_trigger(job.trigger))
-    lines = [f"app.add_job({job.call.task_name!r}, {when}, id={job.id!r}"]
+    expression = expression_of(job.trigger)
+    is_crontab = len(expression.split()) == 5 and "[" not in expression
+    when = expression if is_crontab else plain_trigger(job.trigger)
     options: dict[str, Any] = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
     if isinstance(job.trigger, ExcludingTrigger):
         options["exclude"] = job.trigger.exclude.texts()
@@ -305,8 +305,9 @@ def python_of(job: Job) -> str:
         options["retries"] = job.policy.retries
     if job.policy.timeout is not None:
         options["timeout"] = job.policy.timeout
-    lines[0] += "".join(f", {name}={value!r}" for name, value in options.items()) + ")"
-    return lines[0] + (f"  # called with {shown}" if shown else "")
+    more = "".join(f", {name}={value!r}" for name, value in options.items())
+    code = f"app.add_job({job.call.task_name!r}, {when!r}, id={job.id!r}{more})"
+    return code + (f"  # called with {shown}" if shown else "")
 
 
 PAGE = Page(

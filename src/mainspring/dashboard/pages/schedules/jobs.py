@@ -19,7 +19,7 @@ from mainspring.dashboard.schedule import (
     words_of,
 )
 
-__all__ = ["PAGE", "ScheduleRow", "drift_of"]
+__all__ = ["PAGE"]
 
 PAGE_ROWS: Final = 40
 """The jobs on one page: a row has some forty elements, and a page should have at most 2,500."""

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mainspring.core.insight.health import JobHealth, JobState, usual_duration
 from mainspring.core.insight.run_texts import kind_of
-from mainspring.core.insight.wording import several, took
+from mainspring.core.insight.wording import listed, several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Status
@@ -287,8 +287,7 @@ def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int, 
         begin = f"{nobody}{words[:1].upper()}{words[1:]} on {view.times.local(at):%A}."
         if not touched:
             return f"{begin} No fire here falls into it."
-        names = ", ".join(touched[:3]) + (f" and {len(touched) - 3} more" if len(touched) > 3 else "")
-        return f"{begin} It touches {names}."
+        return f"{begin} It touches {listed(touched, 3)}."
     first = min((job.at for job in job_board(view).jobs.values() if job.at is not None), default=None)
     if first is None or not fires:
         return "Nothing is planned in this stretch."

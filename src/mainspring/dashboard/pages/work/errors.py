@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND, to_us
@@ -20,7 +20,7 @@ from mainspring.dashboard.looks.spreads import hanging
 from mainspring.dashboard.looks.tracebacks import trace_lines
 from mainspring.dashboard.page import Page, View
 
-__all__ = ["GROUP_PAGE", "PAGE", "failures_of"]
+__all__ = ["GROUP_PAGE", "PAGE", "failure_bars"]
 
 ORDERS: Final = ("newest", "most", "rising")
 ERRORS_SECONDS: Final = 3.0
@@ -80,7 +80,7 @@ def _fits(group: ErrorGroup, wanted: str) -> bool:
 
 
 def _row(view: View, group: ErrorGroup, begin: int, key: str) -> GroupRow:
-    bars = _spread(failures_of(group), begin, view.now, BARS)
+    bars = failure_bars(group, begin, view.now)
     tag, kind = "", ""
     first = to_us(group.oldest.at)
     marks = view.cached("errors.marks", 10.0, lambda: view.app.marks(timedelta(days=30), limit=20))
@@ -99,14 +99,11 @@ def _growth(bars: Sequence[int]) -> float:
     return sum(bars[-quarter:]) / before if before else 0.0
 
 
-def failures_of(group: ErrorGroup) -> Sequence[tuple[datetime, int]]:
-    """Return times and numbers of failures: from counters, unless the nodes have not handed over the newest yet."""
-    if sum(number for _, number in group.counted) >= len(group.times):
-        return group.counted
-    return [(moment, 1) for moment in group.times]
-
-
-def _spread(failures: Sequence[tuple[datetime, int]], begin: int, end: int, number: int) -> list[int]:
+def failure_bars(group: ErrorGroup, begin: int, end: int, number: int = BARS) -> list[int]:
+    """Count the failures of a group in each part of a range: by counters, unless nodes still hold the newest counts."""
+    failures = group.counted
+    if sum(count for _, count in failures) < len(group.times):
+        failures = [(moment, 1) for moment in group.times]
     width = max(1, (end - begin) // number + 1)
     counts = Counter[int]()
     for moment, many in failures:
@@ -171,7 +168,7 @@ def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
 
 
 def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
-    counts = _spread(failures_of(group), begin, view.now, CHART_BARS)
+    counts = failure_bars(group, begin, view.now, CHART_BARS)
     width = (view.now - begin) / CHART_BARS
     steps = []
     for number, label in enumerate(clock_labels(view.times, begin, width, CHART_BARS)):

@@ -11,7 +11,7 @@ from mainspring.core.insight.flows import flow_key, is_part
 from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.policy import Backoff, Policy, kind_name
+from mainspring.core.policy import kind_name
 from mainspring.core.run import FINAL, Status
 from mainspring.core.showing.failures import key_of, place_of
 from mainspring.core.showing.redaction import masked
@@ -22,8 +22,9 @@ from mainspring.dashboard.history import RANGES
 from mainspring.dashboard.looks.ribbon import legend, ribbon, running_seconds
 from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
 from mainspring.dashboard.looks.tracebacks import trace_lines
-from mainspring.dashboard.looks.values import arguments_text, percent, pretty, shown_arguments
+from mainspring.dashboard.looks.values import arguments_text, pretty, shown_arguments
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
+from mainspring.dashboard.pages.schedules.job import policy_words
 from mainspring.dashboard.pages.work.fields import read_delay, read_priority, run_of
 
 __all__ = ["PAGE"]
@@ -191,9 +192,7 @@ def policy(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 def _policy(run: RunView, view: View) -> Sequence[tuple[str, str]]:
     found = run.policy
-    pairs = [("Priority", str(run.priority)), ("Retries", _retries(found))]
-    pairs.append(("Time-out", "none" if found.timeout is None else f"{view.times.seconds(found.timeout)} per start"))
-    pairs.append(("Delivery", found.delivery.replace("_", " ")))
+    pairs = [("Priority", str(run.priority)), *policy_words(found)]
     if found.retry_on:
         pairs.append(("Retried on", ", ".join(map(kind_name, found.retry_on))))
     if found.give_up_on:
@@ -204,15 +203,6 @@ def _policy(run: RunView, view: View) -> Sequence[tuple[str, str]]:
         pairs.append(("Kept for", view.times.seconds(found.retention)))
     pairs += [(name, value) for name, value in (("Group", run.group), ("Unique", run.unique)) if value]
     return pairs
-
-
-def _retries(found: Policy) -> str:
-    if not found.retries:
-        return "none"
-    if not isinstance(found.backoff, Backoff):
-        return f"{found.retries}"
-    first, factor, jitter = found.backoff.first, found.backoff.factor, found.backoff.jitter
-    return f"{found.retries}, back-off {first:g} s, times {factor:g}, jitter {percent(jitter)}"
 
 
 # -- actions -------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from mainspring.dashboard.pages.work.bulk import ACTIONS
 from mainspring.dashboard.pages.work.limits import gate_words
 from mainspring.dashboard.pages.work.queues import QueueRow, queue_rows
 
-__all__ = ["PAGE", "facets_of"]
+__all__ = ["PAGE"]
 
 PAGE_RUNS: Final = 50
 MOST_PAGE_RUNS: Final = 200

@@ -45,8 +45,8 @@ class JoinedTx(RunVerbs):
         super().__init__(database, None)
         self._connection = connection
         self.now = now
-        locks = {} if database.kind == "sqlite" else _WORDS
-        self._words = {**_WORDS, "lock": "", "skip": "", **locks, **database.names}
+        locks = {"lock": "", "skip": ""} if database.kind == "sqlite" else {}
+        self._words = {**_WORDS, **locks, **database.names}
 
     @staticmethod
     def many(values: list[Any], /) -> Any:

@@ -39,7 +39,7 @@ from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
 from mainspring.jobstores.sqlalchemy.steps.claims import KEEP_CLAIM, Claimed
 from mainspring.jobstores.sqlalchemy.steps.jobs import next_due
 
-__all__ = ["SQLiteDatabase"]
+__all__ = ["ALTERED_ERRORS", "SQLiteDatabase"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ CALLERS_PER_COMMIT: Final = 64
 OLDEST_SQLITE: Final = (3, 37)
 """The first version in which a table can be strict about the types of its values."""
 
-_ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
+ALTERED_ERRORS: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """The errors that an altered value causes."""
 
 _LASTING: Final = attrgetter("lasting")
@@ -246,7 +246,7 @@ class SQLiteDatabase(Database):
             return self.write(work)
         try:
             return self._read(work)
-        except _ALTERED as error:
+        except ALTERED_ERRORS as error:
             self._mend(error)
             return self._read(work)
 
@@ -275,7 +275,7 @@ class SQLiteDatabase(Database):
                 self._queue.remove(item)
             raise
         error = item.error
-        if isinstance(error, _ALTERED) and not mended:
+        if isinstance(error, ALTERED_ERRORS) and not mended:
             self._mend(error)
             return self.write(work, lasting=lasting, mended=True)
         if error is not None:

@@ -8,13 +8,12 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
-from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow, gate_of
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs, Placement
-from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 from mainspring.jobstores.sqlalchemy.waiting.judging import (
     LOCKED_COLUMNS,
     Judgement,
@@ -22,6 +21,7 @@ from mainspring.jobstores.sqlalchemy.waiting.judging import (
     locked_runs,
     to_lock,
 )
+from mainspring.jobstores.values import IDS_REMEMBERED_US
 
 __all__ = [
     "CLAIMED", "COLUMNS", "FIRED", "FRESH", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "SUCCEEDED",
@@ -75,7 +75,6 @@ class Terms(NamedTuple):
 
 
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
-IDS_REMEMBERED_US: Final = 3600 * SECOND
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 fresh_row: Final[Callable[[RunRow], Row]] = attrgetter(
     "id", "call", "state", "queue", "lane", "priority", "run_at", "keep", "created_at", "group", "task", "label"

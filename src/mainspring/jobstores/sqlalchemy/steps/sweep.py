@@ -15,18 +15,15 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import queue_of
 from mainspring.core.run import MESSAGE_CHARS, Status
-from mainspring.core.stored.edges import MOST_EDGES
 from mainspring.jobstores.records.rows import (
     ALTERED,
-    EARLIEST_INSTANT,
     FINAL_VALUES,
-    LATEST_INSTANT,
-    MOST_ATTEMPTS,
-    STATUS_VALUES,
     JobRow,
     RunRow,
     job_damage,
+    mended_row,
     run_damage,
+    sound_instant,
 )
 from mainspring.jobstores.sqlalchemy.meta import take_versions
 from mainspring.jobstores.sqlalchemy.schema import ColumnType, odd
@@ -102,14 +99,8 @@ def _set_runs_aside(tx: GateVerbs, break_: Break, ids: Sequence[str], cut_off: M
         if run.status not in FINAL_VALUES:
             ended[run.id] = Status.BROKEN.value
             freed[run.gate or ""] += 1
-        if run.status not in STATUS_VALUES:
-            run.status = Status.BROKEN.value
-        run.created_at, run.run_at = _instant(run.created_at, now), _instant(run.run_at, now)
-        run.attempt = min(max(run.attempt, 0), MOST_ATTEMPTS)
-        run.waits, run.followed = min(max(run.waits, 0), MOST_EDGES), min(max(run.followed, 0), MOST_EDGES)
-        written = placed_row(break_(run, f"bad_data: {damage}", now), now)
-        more = {"claimed_at": None, "at_gate": None}
-        _overwrite(tx, "runs", key, {**dict(zip(PLACED, written, strict=True)), **more})
+        written = placed_row(break_(mended_row(run, now), f"bad_data: {damage}", now), now)
+        _overwrite(tx, "runs", key, {**dict(zip(PLACED, written, strict=True)), "at_gate": None})
     if ended:
         tx.release(ended)
     del freed[""]
@@ -151,8 +142,8 @@ def _set_jobs_aside(tx: Tx, ids: Sequence[str]) -> int:
             "id": job_id,
             "reason": f"bad_data: {damage}",
             "broken_at": tx.now,
-            "at": _instant(values["at"], None),
-            "nominal": _instant(values["nominal"], None),
+            "at": sound_instant(values["at"], None),
+            "nominal": sound_instant(values["nominal"], None),
             "frame": values["frame"],
             "miss": values["miss"],
         }
@@ -219,10 +210,6 @@ def _substitute(column: ColumnType, value: bytes, key: Any) -> str | None:
     if column.key:
         return f"altered {key}: {text:.100}"
     return None if column.null else text[:100]
-
-
-def _instant(value: int | None, otherwise: int | None) -> Any:
-    return value if value is not None and EARLIEST_INSTANT <= value <= LATEST_INSTANT else otherwise
 
 
 def _overwrite(tx: Tx, table: str, key: Any, values: dict[str, Any]) -> None:

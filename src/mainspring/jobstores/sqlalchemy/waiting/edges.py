@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mainspring.core.run import HOLDS, After, bit_of
-from mainspring.core.stored.edges import MOST_EDGES, due_at
+from mainspring.core.run import HOLDS, bit_of
+from mainspring.core.stored.edges import check_number, due_at, merged
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
 
-__all__ = ["Edge", "EdgeVerbs", "Placement", "judged", "merged", "pinned", "placed"]
+__all__ = ["Edge", "EdgeVerbs", "Placement", "judged", "pinned", "placed"]
 
 Edge = tuple[str, str, int]
 """A run, its successor, and the mask of those ends of the run that let the successor start."""
@@ -30,15 +30,6 @@ _PINNED: Final = (
     "SELECT DISTINCT e.pred FROM {edges} e JOIN {runs} s ON s.id = e.succ"
     f" WHERE e.pred {{in}} AND (s.expires_at IS NULL OR (e.mask & {HOLDS}) <> 0)"
 )
-
-
-def merged(after: Sequence[After]) -> dict[str, int]:
-    """Return the mask of each predecessor; the end of one that is named twice must be in both of its masks."""
-    masks: dict[str, int] = {}
-    for each in after:
-        known = masks.get(each.id, each.on)
-        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
-    return masks
 
 
 def judged(masks: Mapping[str, int], statuses: Mapping[str, str]) -> tuple[int, str | None]:
@@ -74,14 +65,14 @@ class Placement:
     def judge(self, run: RunRow) -> RunRow | None:
         """Return a run as it must be stored; None if one of its predecessors does not exist."""
         masks = merged(run.after)
-        _check_number(len(masks), f"run {run.id!r} comes after")
+        check_number(len(masks), f"run {run.id!r} comes after")
         if not masks.keys() <= self._statuses.keys():
             return None
         if run.status in ("blocked", "pending"):
             run = placed(run, *judged(masks, self._statuses), self._now)
         for pred, mask in masks.items():
             self._followed[pred] += 1
-            _check_number(self._followed[pred], f"run {pred!r} is followed by")
+            check_number(self._followed[pred], f"run {pred!r} is followed by")
             self.edges.append((pred, run.id, mask))
         if run.refused is not None:
             self.refused.append(run.id)
@@ -92,11 +83,6 @@ class Placement:
         """Return a judged run with the number of its successors."""
         followed = self._followed[run.id]
         return replace(run, followed=followed) if followed else run
-
-
-def _check_number(number: int, words: str) -> None:
-    if number > MOST_EDGES:
-        raise ValueError(f"{words} {number:,} runs, and the most is {MOST_EDGES:,}")
 
 
 def pinned(tx: Tx, run_ids: list[str]) -> set[str]:

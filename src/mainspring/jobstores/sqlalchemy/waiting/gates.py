@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mainspring.core.waiting.gates import QUEUE_GATE, GateState, limit_of
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, room
 from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
 
-__all__ = ["GateVerbs", "forget_gates", "gate_of", "set_gate"]
+__all__ = ["GateVerbs", "forget_gates", "set_gate"]
 
 _STATE: Final = "SELECT id, allowed, tat, line FROM {limits} WHERE id {in} ORDER BY id"
 _RUNNING: Final = (
@@ -33,11 +32,6 @@ _PARKED: Final = (
 )
 MOST_PARKED: Final = 1_000_000
 """Unpark at most this many runs when a limit is lifted."""
-
-
-def gate_of(run: RunRow) -> str | None:
-    """Return the gate that a run stands at or has a slot of; None if it waits for runs, is refused or has ended."""
-    return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
 
 
 class GateVerbs(EdgeVerbs):
@@ -110,11 +104,9 @@ def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
         return
     tx.lock_gates([name], wait=True)
     tx.run("UPDATE {limits} SET allowed = ? WHERE id = ?", allowed, name)
-    if allowed is None:  # then the limits that the runs carry apply
-        limits = [limit_of(spec).at_once for (spec,) in tx.all(_PARKED_SPECS, name)]
-        allowed = max((MOST_PARKED if number is None else number for number in limits), default=0)
-    free = min(allowed, MOST_PARKED) - tx.running([name])[name]
-    if free > 0:
+    parked = [spec for (spec,) in tx.all(_PARKED_SPECS, name)] if allowed is None else ()
+    free = min(room(allowed, parked, tx.running([name])[name]), MOST_PARKED)
+    if free:
         tx.unpark({name: free})
 
 

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition
+from mainspring.core.stored.edges import merged
 from mainspring.core.stored.settling import holds, is_sent_back
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow, gate_of
 from mainspring.jobstores.sqlalchemy.transaction import Row
-from mainspring.jobstores.sqlalchemy.waiting.edges import Edge, judged, merged, placed
-from mainspring.jobstores.sqlalchemy.waiting.gates import gate_of
+from mainspring.jobstores.sqlalchemy.waiting.edges import Edge, judged, placed
 
 __all__ = ["LOCKED_COLUMNS", "LONGEST_LEASE_US", "Judgement", "LockedRun", "locked_runs", "to_lock"]
 
@@ -81,7 +81,7 @@ def locked_runs(rows: Iterable[Sequence[Any]], now: int) -> dict[str, LockedRun]
 
 
 class Judgement:
-    """What one `settle` writes: call `judge` for each outcome, then `place_sent_back`, and write the fields."""
+    """The writes of one `settle`: call `judge` for each outcome, then `place_sent_back`, and write the fields."""
 
     def __init__(self, locked: dict[str, LockedRun], holders: dict[str, str], now: int) -> None:
         self._locked, self._holders, self._now = locked, holders, now

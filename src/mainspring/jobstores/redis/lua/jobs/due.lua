@@ -15,7 +15,7 @@ local function later(at)
   if at and (not next_at or at < next_at) then next_at = at end
 end
 
--- What is hidden is due, so that it is among the first.
+-- Hidden jobs are due, so they are among the first.
 local hidden_ones = call('HLEN', hidden)
 local names = call('ZRANGEBYSCORE', times, '-inf', moment, 'LIMIT', 0, limit + hidden_ones + 1)
 local until_ = hidden_ones > 0 and many('HMGET', hidden, names) or {}

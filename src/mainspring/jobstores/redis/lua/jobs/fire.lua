@@ -40,8 +40,8 @@ local function record_missed(run)
   write_new(run)
 end
 
--- Whether a run is claimed as it is fired although its queue is paused or limited: then it waits there. The queue of a
--- local executor begins with a dot and has no limit.
+-- Make a run wait if its fire has claimed it in a paused or limited queue; answer whether it did. The queue of a local
+-- executor begins with a dot and has no limit.
 local function has_to_wait(run)
   if run[STATUS] ~= RUNNING or run[LANE]:sub(1, 1) == '.' or not any(prefix .. 'limits') then return false end
   if call('HEXISTS', prefix .. 'limits', queue_of(run[LANE])) == 0 then return false end
@@ -100,8 +100,8 @@ end
 local answers = {}
 for i, step in ipairs(steps) do answers[i] = take(step) end
 take_versions(taken)
--- Nobody is woken for the next run times of fires: whoever fires a job looks again in time, and who leaves wakes the
--- others. A job that was replaced may be due earlier than anybody expects.
+-- A next run time wakes nobody: the scheduler that fires a job looks again in time, and one that leaves wakes the
+-- others. A job that was replaced may be due earlier than they expect.
 finish()
 if told then tell() end
 return answers

@@ -20,11 +20,11 @@ if not last then return 0 end
 if call('HEXISTS', job_states, id) == 1 then return -1 end
 local first = earliest()
 local state = sound(call('HGET', broken_states, last))
--- Of one that was altered nobody knows when it is due: it is back, but paused.
+-- Nobody knows when an altered job is due, so it comes back paused.
 if not state then state = last:rep(2) .. ('-'):rep(36) .. '000000000' end
 local at = at_of(state)
 
--- Its runs that ended while it was set aside were not counted off.
+-- Runs that ended while the job was set aside are still in its count.
 local function unfinished()
   local sum = 0
   for _, member in ipairs(call('ZRANGEBYSCORE', prefix .. 'by_job', args[2], args[2])) do

@@ -25,7 +25,7 @@ for i = 1, #page[2], 2 do
     end
   end
 end
--- A frame whose state is gone, or has another name now.
+-- Find the frames whose state is gone or has another name now.
 if args[1] == '0' and call('HLEN', jobs) ~= call('HLEN', job_states) then
   for _, id in ipairs(call('HKEYS', jobs)) do
     if call('HEXISTS', job_states, id) == 0 then altered[#altered + 1] = id end

@@ -2,7 +2,7 @@
 local BITS = { succeeded = 1, failed = 2, cancelled = 4, missed = 8, broken = 16 }
 local HOLDS = 32 -- a bit of an edge: the predecessor is kept as long as the successor
 
--- Make a run pending that is blocked: it was released, or refused by another.
+-- Make a blocked run pending: it was released, or refused by another run.
 local function release(id, refused)
   local read = call('HMGET', runs .. id, 'q', 'm')
   local lane, created, run_at, priority = read[1], numbers_of(read[2])
@@ -16,7 +16,7 @@ local function release(id, refused)
   call('HSET', runs .. id, 's', PENDING, 'p', place, 'm', numbers, 'w', '0', 'x', refused or '')
 end
 
--- Let the most urgent of those that wait for a slot of a gate be judged again, so many of each lane: higher priority
+-- Let the most urgent runs that wait for a slot of a gate be judged again, up to `most` of each lane: higher priority
 -- first, then older. Each goes to the end of its lane.
 local function let_in(gate, most)
   for _, lane in ipairs(call('SMEMBERS', prefix .. 'B:' .. gate)) do
@@ -38,7 +38,7 @@ local function let_others_in()
   freed = {}
 end
 
--- Let a claim look at all of a run that waits: it has got something that few runs have.
+-- Make claims read all of a waiting run, because it now has a field that few runs have.
 local function flag(id)
   local read = call('HMGET', runs .. id, 's', 'q', 'p')
   call('HSET', runs .. id, 'more', '1')
@@ -55,8 +55,8 @@ local function flag(id)
   call('HSET', runs .. id, 'p', flagged)
 end
 
--- Judge a run by those that it comes after: how many of them have not ended, and which of them refuses it; nil if one is
--- not there, unless those count as satisfied.
+-- Judge a run by its predecessors: how many have not ended, and which one refuses it; nil if one does not exist, unless
+-- `lenient` counts it as satisfied.
 local function judge(after, lenient)
   local waits, refused = 0, false
   for i = 1, #after, 2 do
@@ -72,7 +72,7 @@ local function judge(after, lenient)
   return refused and 0 or waits, refused
 end
 
--- Store the edges to a run from those that it comes after and that are there.
+-- Store the edges to a run from those of its predecessors that exist.
 local function link(id, after)
   for i = 1, #after, 2 do
     local before, mask = after[i], after[i + 1]
@@ -100,7 +100,7 @@ local function cut_before(id)
   call('DEL', prefix .. 'a:' .. id)
 end
 
--- Release or refuse those that come after runs which have ended, by id their statuses; answers whom it refused.
+-- Release or refuse the successors of ended runs, given as their statuses by id; answers the ids of the refused runs.
 local function let_go(ends)
   local less, doomed, refused = {}, {}, {}
   for id, status in pairs(ends) do
@@ -132,7 +132,7 @@ local function let_go(ends)
   return refused
 end
 
--- Whether an ended run has to stay for the sake of one that comes after it.
+-- Whether an ended run must be kept because of a successor.
 local function is_needed(id)
   local edges = call('HGETALL', prefix .. 'f:' .. id)
   for i = 1, #edges, 2 do

@@ -3,8 +3,8 @@
 -- there is none), number of unfinished runs 9. The open missed record, if any, follows them.
 local job_states, hidden = prefix .. 'job_states', prefix .. 'hidden'
 
--- The next `count` versions; answers the one before them. The first ever is the time, so that a shard that lost its
--- data gives none that somebody may still hold.
+-- Reserve the next `count` versions; answers the one before them. The first version of all is the time, so a shard that
+-- lost its data never gives out a version that somebody still holds.
 local function take_versions(count)
   local last = tonumber(call('GET', prefix .. 'versions'))
   if not last or last < 0 or last % 1 ~= 0 or last > now + 2 ^ 50 then last = now end
@@ -14,7 +14,7 @@ end
 
 local function version_text(version) return string.format('%016.0f', version) end
 
--- A state as it was read; false if there is none, or none that can be read: one damaged record must not stop the others.
+-- A state that was read; false if it is missing or damaged: one damaged record must not stop the others.
 local function sound(state)
   return state and #state >= 77 and state:sub(1, 32):find('^%d+$') and state:sub(69, 77):find('^%d+$') and state
 end
@@ -28,13 +28,13 @@ local function unfinished_of(state) return tonumber(state:sub(69, 77)) or 0 end
 -- The number of unfinished runs and the missed record, which stay when a job is changed.
 local function rest_of(state) return state and state:sub(69) or '000000000' end
 
--- The earliest time at which a scheduler that sleeps now has been told to look again.
+-- The earliest time at which a sleeping scheduler will look again.
 local function earliest()
   local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
   return first[2] and tonumber(first[2])
 end
 
--- When a job is due, given its id and its score as they were read; text if a number could not say it.
+-- When a job is due, given its id and its score; as text if a number would round it.
 local function exact(id, score)
   local at = tonumber(score)
   local state = at and math.abs(at) >= 2 ^ 53 and job_state(id)

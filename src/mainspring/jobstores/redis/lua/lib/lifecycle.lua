@@ -1,7 +1,7 @@
 -- lib/lifecycle: add runs and delete them. Needs lib/edges.
 local LONGEST_VALUE, REMEMBERED_FOR, REMEMBERED = 64, 3600000000, 100000
 
--- Put a state that is too long for the hash of its run elsewhere; answers what the hash has of it.
+-- Store a state elsewhere if it is too long for the hash of its run; answers the value for the hash.
 local function keep_state(id, state)
   if #state <= LONGEST_VALUE then
     if any(states) then note(hdels, states, id) end
@@ -62,8 +62,8 @@ local function write_new(run, until_)
   end
 end
 
--- Add an unfinished run unless its id is known, its unique key is taken, or a run that it comes after is not there; answers
--- nil in the last case, and whom refuses it.
+-- Add an unfinished run unless its id is known, its unique key is taken, or a predecessor does not exist; answers whether
+-- it was added (nil: a predecessor does not exist), and the predecessor that refuses it.
 local function insert(run, until_)
   local id, more = run[ID], run[MORE]
   if known[id] then return false end
@@ -108,7 +108,7 @@ local function erase(id, run)
   if run.group then note(zrems, prefix .. 'g:' .. run.group, aged) end
 end
 
--- Ids of deleted runs are remembered for an hour at least, until there are too many of them.
+-- Forget old ids of deleted runs; each is remembered for at least an hour, unless there are too many.
 local function forget_old_ids()
   local since = tonumber(call('GET', prefix .. 'gone_since')) or 0
   if now - since < REMEMBERED_FOR and call('SCARD', prefix .. 'gone') < REMEMBERED then return end

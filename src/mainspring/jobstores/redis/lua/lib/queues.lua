@@ -5,8 +5,8 @@ local present = '1' .. ('00000000000000000' .. moment):sub(-17)
 
 local function run_at_of(member) return member and member:sub(7, 24) end
 
--- Move up to so many runs of a lane whose time has come to those that are due; answers when the next of the others can
--- be claimed, nil if there are none.
+-- Move up to `most` delayed runs of a lane that are due now to the waiting ones; answer when the next delayed run can be
+-- claimed, nil if there is none.
 local function ripen(lane, most)
   local first = run_at_of(call('ZRANGE', delayed .. lane, '0', '0')[1])
   if not first or first > present then return first end
@@ -21,7 +21,7 @@ local function ripen(lane, most)
   return run_at_of(call('ZRANGE', delayed .. lane, 0, 0)[1])
 end
 
--- How many more runs of queues may run, by queue, of those that have a limit: it holds over all lanes of a queue.
+-- How many more runs may start, by queue, for the queues with a limit: it holds over all lanes of a queue.
 local function room_in(queues)
   local room = {}
   for i, limit in ipairs(many('HMGET', prefix .. 'limits', queues)) do
@@ -36,9 +36,9 @@ local function room_in(queues)
   return room
 end
 
--- The lanes of these names that hold runs and whose queue is not at its limit, each once; by lane how many are pending and
--- how many run; by queue how many more may; and when the first of those that are not due can be claimed, false if there
--- are none.
+-- The given lanes that have pending runs and whose queue is below its limit, each once; when the first run of them that
+-- is not due can be claimed (false: there is none); the numbers of pending and of running runs, by lane; and how many
+-- more runs may start, by queue.
 local function open_lanes(names)
   local all, owners, open, fields, pending, running, later = {}, {}, {}, {}, {}, {}, false
   for _, lane in ipairs(names) do
@@ -61,7 +61,7 @@ local function open_lanes(names)
   return open, later, pending, running, room
 end
 
--- Those of some lanes that are wanted; all of them if only one want is there.
+-- The lanes that a want names; all lanes if there is only one want.
 local function wanted_of(open, wants, want)
   if #wants == 1 then return open end
   local is_wanted, some = {}, {}

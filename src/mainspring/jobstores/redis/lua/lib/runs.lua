@@ -31,9 +31,9 @@ local waiting, delayed = prefix .. 'w:', prefix .. 'd:'
 local leases, extended, ended, expires = prefix .. 'leases', prefix .. 'extended', prefix .. 'ended', prefix .. 'expires'
 local held, together, counters = prefix .. 't:', prefix .. 'e:', prefix .. 'counters'
 
--- A new run comes as an array. What few runs have is in a table by name: keep (of an ended one), sum (the checksum of the
--- job's id), job, incarnation, group, unique, token, state, live, after (runs that it comes after and masks, in turn), and
--- fields, names and values in turn.
+-- A new run comes as an array. The values that few runs have are in a table by name: keep (of an ended run), sum (the
+-- checksum of the job's id), job, incarnation, group, unique, token, state, live, after (its predecessors and masks, in
+-- turn), and fields (names and values, in turn).
 local ID, CALL, STATUS, LANE, CREATED, NUMBERS, URGENCY, RUN_AT, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local NO_MORE = {}
 
@@ -57,8 +57,8 @@ local function note_place(run, place, numbers)
   return run.created
 end
 
--- What a script needs of a run, and if `located` where it is filed, too; false if there is none, or none that can be read:
--- one damaged record must not stop the others.
+-- The fields of a run that scripts need, with `located` also its place; false if the run does not exist or cannot be
+-- read: one damaged record must not stop the others.
 local function load_run(id, located)
   local read = located and call('HMGET', runs .. id, 's', 'q', 'k', 'more', 'p', 'm')
     or call('HMGET', runs .. id, 's', 'q', 'k', 'more')
@@ -78,7 +78,7 @@ end
 -- Find out where a run that was loaded is filed.
 local function locate(id, run) return note_place(run, unpack(call('HMGET', runs .. id, 'p', 'm'))) end
 
--- Whether there is anything under a key that is often empty.
+-- Whether a key that is often empty exists.
 local function any(key)
   if exists[key] == nil then exists[key] = call('EXISTS', key) == 1 end
   return exists[key]
@@ -95,7 +95,7 @@ local function count(status, lane, by)
   counts[lane] = (counts[lane] or 0) + by
 end
 
--- A fired run is unfinished from now on (1), or is no longer (-1).
+-- Count a fired run as unfinished (1), or as ended (-1).
 local function owe(job, incarnation, by)
   local owner = incarnation .. job
   local debt = owed[owner] or { job = job, incarnation = incarnation, by = 0 }
@@ -146,13 +146,13 @@ local function write()
   drops, tally, changed, left_tokens, left_ends = {}, {}, {}, {}, {}
 end
 
--- A run is about to change: if it did before in this call, that is written first.
+-- Prepare for the change of a run; an earlier change of it in this call is written first.
 local function touch(id)
   if changed[id] then write() end
   changed[id] = true
 end
 
--- Write everything and wake who may want to know.
+-- Write everything, and wake the callers that the changes may concern.
 local function finish()
   write()
   if stirred then tell_of_runs() end
@@ -204,8 +204,7 @@ end
 -- Whether the user chose how long the runs of a set e: are kept.
 local function is_chosen(set) return set:find('[13579]$') end
 
--- File a run that ended, with those that ended now and are kept for as long; broken ones are kept for ever. Answers its
--- place.
+-- File an ended run with the runs that end now and are kept for as long; broken runs are kept for ever. Answers its place.
 local function file_ended(id, status, created, keep)
   add(counters, status, 1)
   if status ~= SUCCEEDED then note(zadds, prefix .. 's:' .. status, '0', created .. id) end
@@ -223,7 +222,7 @@ local function file_ended(id, status, created, keep)
   return set.name
 end
 
--- Where a run that waits for a slot is, and under which word.
+-- The key and the member that file a run that waits for a slot.
 local function parking(id, gate, lane)
   local created, _, priority = numbers_of(call('HGET', runs .. id, 'm'))
   return prefix .. 'b:' .. gate .. '\0' .. lane, urgency_of(priority, 0):sub(1, 6) .. created .. id
@@ -241,7 +240,7 @@ local function unpark(id, gate, lane)
   if call('ZREM', key, word) == 1 and call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, lane) end
 end
 
--- Take a run out of where its status has it; one that does not run was located before.
+-- Take a run out of the index of its status; locate a run first unless it is running.
 local function unfile(id, run)
   local status, lane, place, token = run.status, run.lane, run.place, run.token
   touch(id)

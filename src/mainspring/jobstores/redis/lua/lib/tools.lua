@@ -6,7 +6,7 @@ local function queue_of(lane)
   return lane:match('^(.*):async$') or lane:match('^(.*):process$') or lane
 end
 
--- Refuse what is not as wide as its place in a record: all that comes after it would be read as something else.
+-- Refuse a text that is not as wide as its place in a record: the texts after it would be misread.
 local function check(text, width)
   if #text ~= width then error('the text ' .. text .. ' does not have the width ' .. width) end
 end
@@ -14,7 +14,7 @@ end
 -- The stack that unpack() fills is limited to about 8000 values.
 local CHUNK = 4000
 
--- Call a command that takes any number of arguments, in pieces; answer all that it answers.
+-- Call a command that takes any number of arguments, in pieces; answer all its answers.
 local function many(command, key, list)
   local size = #list
   if size == 0 then return {} end
@@ -29,7 +29,7 @@ local function many(command, key, list)
   return all
 end
 
--- Call a command that takes any number of keys, in pieces; answer the sum of what it answers.
+-- Call a command that takes any number of keys, in pieces; answer the sum of its answers.
 local function each(command, keys)
   local sum = 0
   for first = 1, #keys, CHUNK do
@@ -38,7 +38,7 @@ local function each(command, keys)
   return sum
 end
 
--- A number as text; integers are printed faster, and are wide enough everywhere up to there.
+-- A number as text; below 2^31, printing it as an integer is quicker, and safe on every platform.
 local function whole(number) return string.format(number < 2147483648 and '%d' or '%.0f', number) end
 
 -- Creation time (text), run time and priority out of the numbers of a run (see lib/runs), as far as they can be read.
@@ -53,7 +53,7 @@ local function urgency_of(priority, run_at)
   return string.format('%06d', first) .. '1' .. ('00000000000000000' .. whole(run_at)):sub(-17)
 end
 
--- The next of the numbers under a name; one that somebody altered begins anew, above all before it.
+-- The next number under a name; a counter that somebody altered begins anew, above all its earlier numbers.
 local function count_up(name, step)
   local number = redis.pcall('INCRBY', prefix .. name, step or 1)
   if type(number) == 'number' then return number end
@@ -61,10 +61,10 @@ local function count_up(name, step)
   return math.floor(now / 1000)
 end
 
--- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
+-- The next number that orders the runs in lanes and the ends of runs, as text of a fixed width.
 local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
--- Wake the loops that sleep on this shard; or with 'ends', whoever waits for the end of a run.
+-- Wake the loops that sleep on this shard, or with 'ends' the callers that wait for the end of a run.
 local function tell(topic)
   topic = topic or 'wake'
   call('PUBLISH', prefix .. topic, whole(count_up(topic)))

@@ -20,7 +20,7 @@ local function note(kind, key, first, second)
   end
 end
 
--- Add to a number in a hash; one that comes down to nothing is deleted.
+-- Add to a number in a hash; delete it if it becomes 0 or less.
 local function add(key, field, by)
   local fields = sums[key]
   if not fields then

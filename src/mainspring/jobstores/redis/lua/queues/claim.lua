@@ -45,7 +45,7 @@ if #open == 0 then return { now, later, until_, rows({}, {}, {}), {} } end
 local found, claimed, altered, number = {}, {}, {}, 0
 local parked, gates = {}, {}
 
--- What is known of a gate: how many of its runs run, and its state.
+-- A gate as this claim knows it: the number of its running runs, and its state.
 local function gate_of(name)
   local gate = gates[name]
   if not gate then
@@ -57,7 +57,8 @@ local function gate_of(name)
   return gate
 end
 
--- Judge a run by its gate, as core/waiting/gates.py does: nil if it may start, false if no slot is free, or when to look again.
+-- Judge a run by its gate, as core/waiting/gates.py does: nil if it may start, false if no slot is free, else the time
+-- of the next look.
 local function verdict(name, spec)
   local gate = gate_of(name)
   local at_once, every, burst = (spec or ''):match('^(%-?%d*)/(%d+)/(%d+)$')
@@ -93,7 +94,7 @@ local function put_off(id, lane, run, at)
   parked[lane] = (parked[lane] or 0) + 1
 end
 
--- The next attempt and when it was claimed, as a run has them.
+-- The next attempt and the time of its claim, in the form of field a.
 local function next_attempt(attempts) return whole((tonumber(attempts) or 0) + 1) .. ' ' .. moment end
 local first_attempt = next_attempt(0)
 
@@ -130,8 +131,8 @@ local function look(member, lane)
   end
 end
 
--- Lease up to so many runs of some lanes; answers whether more are due. A run that is put off makes room for another; each
--- look takes runs out of their lanes, so this ends.
+-- Lease up to `limit` runs of some lanes; answer whether more are due. A run that is put off makes room for another. This
+-- ends because each look takes runs out of their lanes.
 local function serve(lanes, limit)
   local only, most, more, looked = #lanes == 1 and lanes[1], number + limit, #lanes > 0, 0
   while more and number < most and looked < 5000 do
@@ -166,7 +167,7 @@ end
 if #ids > 0 then
   local counts = {}
   for lane, count in pairs(claimed) do
-    -- None pending is written, too, and deleted when the runs end: that saves a command here, where somebody waits.
+    -- Write a zero, too, which is deleted when the runs end: that saves a command here, where a caller waits.
     counts[#counts + 1], counts[#counts + 2] = 'pending:' .. lane, whole(math.max(0, pending[lane] - count))
     counts[#counts + 1], counts[#counts + 2] = 'running:' .. lane, whole(running[lane] + count)
   end

@@ -25,7 +25,7 @@ for token, some in pairs(beating) do
   for id in pairs(some) do
     if all then note(zrems, extended, id) else note(zadds, extended, until_, id) end
   end
-  -- If all beat, they share a lease again.
+  -- If all runs of a token beat, they share a lease again.
   if all then note(zadds, leases, until_, token) end
 end
 flush()

@@ -17,7 +17,7 @@ for _, token in ipairs(call('ZRANGEBYSCORE', leases, '-inf', moment, 'LIMIT', 0,
       if #ids < limit then ids[#ids + 1] = id end
     end
   end
-  -- All of them were extended one by one: what they shared does not matter any more.
+  -- Each of them was extended alone, so the lease that they shared no longer matters.
   if not some then call('ZREM', leases, token) end
 end
 local page = {}

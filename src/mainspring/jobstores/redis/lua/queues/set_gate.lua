@@ -9,7 +9,7 @@ if args[1] then
   return 1
 end
 
--- The number of slots that the runs who wait for one say the gate has; nil if one of them says that there are enough.
+-- The greatest number of slots that a parked run's own limit gives the gate; infinite if one of them has no such limit.
 local function wanted()
   local most = 0
   for _, lane in ipairs(call('SMEMBERS', prefix .. 'B:' .. name)) do

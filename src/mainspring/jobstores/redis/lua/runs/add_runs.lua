@@ -3,13 +3,13 @@
 --   KEYS  prefix, jobs, times (see lib/base); reads and writes all that runs have
 --   ARGV  runs (see lib/runs)
 -- Answers two arrays. The first has an id for each run: its own, that of the unfinished run with its unique key, or nil
--- if it should come after a run that is not there; it is empty if every run has its own id. The second has the ids of
--- the runs that are refused. If too many runs would come after one run, adds nothing and answers only the id of that
--- run.
+-- if it should come after a run that does not exist; the array is empty if every run has its own id. The second has the
+-- ids of the runs that are refused. If too many runs would come after one run, adds nothing and answers only the id of
+-- that run.
 local MOST_EDGES = 1000
 local answers, own, refused = {}, true, {}
 
--- The run that would be followed by too many.
+-- Return the run that too many runs would come after.
 local function overfull()
   local more = {}
   for _, run in ipairs(args[1]) do

@@ -14,7 +14,7 @@ local gate, since = args[12], args[13]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
--- The lanes of a queue, or of all queues, that have runs of a status, and how many those are.
+-- The lanes of a queue, or of all queues, that have runs of a status, and the number of these runs.
 local counts
 local function lanes_with(status, name)
   local lanes, number = {}, 0
@@ -66,12 +66,12 @@ local function greater(a, b)
   return #a > #b
 end
 
--- Up to so many members of an index behind a place, the newest first.
+-- Up to `number` members of an index behind a place, newest first.
 local function newest(key, place, number)
   return call('ZREVRANGEBYLEX', key, place and '(' .. place or '+', since and '[' .. since or '-', 'LIMIT', 0, number)
 end
 
--- The members of a job's score are in order, but cannot be asked for by it: halve them until the next is found.
+-- The members with a job's score are in order, but no command finds a member among them: search by halves.
 local function newest_of_job(key, place, number)
   local before, size = call('ZCOUNT', key, '(' .. sum, '+inf'), call('ZCOUNT', key, sum, sum)
   local low, high = 0, place and size or 0
@@ -104,7 +104,7 @@ local function look_through(members_of, key)
   return answer(ids, place)
 end
 
--- The newest of those that match among some ids, which are few; nil if they are fewer than there must be.
+-- The newest matching runs among a few ids; nil if there are fewer ids than there must be.
 local function look_at(all, expected)
   local seen, members, ids, matching = {}, {}, {}, 0
   for _, id in ipairs(all) do

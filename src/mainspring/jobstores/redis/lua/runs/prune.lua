@@ -8,7 +8,7 @@ local limit, kept = args[1], args[2]
 local found, size, kept_longer = {}, 0, {}
 local LONGER = 3600000000
 
--- Take up to so many runs out of a set of those that ended together; forget it when it is empty.
+-- Take up to `most` runs out of a set of runs that ended together; forget the set when it is empty.
 local function take(set, most)
   local some = call('SPOP', together .. set, most)
   for _, id in ipairs(some) do
@@ -61,7 +61,7 @@ for _, each_ in ipairs(kept_longer) do
   call('ZADD', expires, now + each_[2], set)
   if not is_chosen(set) then call('ZADD', ended, moment, set) end
 end
--- Forget the gates that nobody needs: a rate is needed until its next start is due.
+-- Forget the gates that no run needs; keep a rate until its next start is due.
 for _, gate in ipairs(call('SRANDMEMBER', prefix .. 'gates', 100)) do
   local state = call('HMGET', prefix .. 'y:' .. gate, 'allowed', 'tat')
   if not state[1] and (tonumber(state[2]) or 0) <= now and call('EXISTS', prefix .. 'm:' .. gate) == 0 then

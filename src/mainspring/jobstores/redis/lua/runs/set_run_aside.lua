@@ -30,7 +30,7 @@ end
 if run.unique and call('HGET', unique, run.unique) == id then call('HDEL', unique, run.unique) end
 if UNFINISHED[status] and run.job and run.incarnation then owe(run.job, run.incarnation, -1) end
 if FINAL[status] or UNFINISHED[status] then count(status, lane, -1) end
--- Its creation time may be what was altered, so all that end in its id are looked at, which is seldom.
+-- The altered value may be the creation time, so look at all members that end in the id; this happens rarely.
 local cursor = '0'
 repeat
   local page = call('ZSCAN', created_, cursor, 'COUNT', 1000)

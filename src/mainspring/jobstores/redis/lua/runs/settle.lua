@@ -41,7 +41,7 @@ local function holds(condition, old, id, status, by)
   return old.status == RUNNING and lease_over(id, old.token)
 end
 
--- Let go the unique key that a run had, and take the one that it needs; answers false if another run has that.
+-- Free the unique key that a run had, and take the one that it needs; answers false if another run has it.
 local function change_key(id, old, key)
   if key and not take_key(key, id) then return false end
   local had = old.unique

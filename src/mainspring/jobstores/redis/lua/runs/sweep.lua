@@ -113,7 +113,7 @@ for lane in pairs(busy) do
   call('HSETNX', totals, PENDING .. ':' .. lane, call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
 end
 if args[4] then
-  -- A claim looks only into lanes of which it is said that something waits in them.
+  -- A claim looks only into lanes whose total says that runs wait there.
   local all = call('HGETALL', totals)
   for i = 1, #all, 2 do
     local status, lane = all[i]:match('^(%a+):(.*)$')

@@ -6,7 +6,7 @@
 -- have data that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
 local meta = prefix .. 'meta'
 local known = call('HMGET', meta, 'schema', 'shards', 'made', 'same')
--- Written down twice: if they differ, somebody altered one, and who opens the store knows better what it is.
+-- `same` repeats the others, and wins if they differ: then somebody has altered one of them.
 if known[4] and known[4] ~= table.concat({ known[1] or '', known[2] or '', known[3] or '' }, ' ') then
   local schema, shards, made = known[4]:match('^(%d+) (%d+) (%d+)$')
   known = { schema or whole(args[1]), shards or whole(args[2]), made or moment }

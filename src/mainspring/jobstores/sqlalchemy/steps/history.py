@@ -1,10 +1,15 @@
-"""Keep counters that outlive runs, in SQL. An id is the level, kind, time and name: ids of a kind sort by time."""
+"""Keep history in SQL: the acts of people, and counters that outlive runs.
+
+The id of a tally is its level, kind, time and name, so ids of a kind sort by time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
+from mainspring.core.insight.acts import MOST_ACTS
 from mainspring.core.insight.metrics import (
     KINDS,
     LEVELS,
@@ -15,12 +20,40 @@ from mainspring.core.insight.metrics import (
     pack_cells,
     unpack_cells,
 )
+from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.sqlalchemy.transaction import Tx
 
-__all__ = ["add_tallies", "find_tallies"]
+__all__ = ["add_acts", "add_tallies", "find_acts", "find_tallies"]
 
 _HEAD_CHARS = 20
 """The length of an id without the name."""
+
+
+def add_acts(tx: Tx, rows: Sequence[ActRow], oldest: str) -> None:
+    """Insert acts; delete those up to the id `oldest`, and the oldest above MOST_ACTS."""
+    tx.insert("acts", ("id", "about", "frame"), [(row.id, row.about, row.frame) for row in rows])
+    excess = tx.one("SELECT id FROM {acts} ORDER BY id DESC LIMIT 1 OFFSET ?", MOST_ACTS)
+    tx.run("DELETE FROM {acts} WHERE id <= ?", oldest if excess is None else max(oldest, excess[0]))
+
+
+def find_acts(tx: Tx, about: str | None, after: str | None, limit: int) -> list[ActRow]:
+    """Read acts, newest first."""
+    where = "1 = 1"
+    params: list[Any] = []
+    if about is not None:
+        where += " AND about = ?"
+        params.append(about)
+    if after is not None:
+        where += " AND id < ?"
+        params.append(after)
+    rows = tx.all(f"SELECT id, about, frame FROM {{acts}} WHERE {where} ORDER BY id DESC LIMIT ?", *params, limit)
+    # Skip altered rows; the sweep deletes them.
+    return [
+        ActRow(row[0], row[1], bytes(row[2])) for row in rows if isinstance(row[0], str) and isinstance(row[1], str)
+    ]
+
+
+# -- counters -------------------------------------------------------------------------------------------------------
 
 
 def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
