@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,7 +24,8 @@ from mainspring.cli.common.reading import (
 from mainspring.cli.common.target import on_app, on_new_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
-from mainspring.core.instants import from_us, to_us
+from mainspring.core.instants import from_us
+from mainspring.core.schedules.upcoming import fires_from
 from mainspring.core.validation import OVERLAPS, check_queue
 from mainspring.errors import ConflictingIdError
 from mainspring.triggers.excluding import like
@@ -123,14 +124,10 @@ def add(
 
 
 def _preview(app: Mainspring, trigger: BaseTrigger) -> None:
-    moment: datetime | None = _first_fire(app, trigger)
+    first = _first_fire(app, trigger)
     echo("would fire")
-    for _ in range(5):
-        if moment is None:
-            break
-        echo(f"  {moment.astimezone(trigger.timezone or app.timezone):%a %Y-%m-%d %H:%M:%S %Z}")
-        following = trigger.next_fire(to_us(moment), to_us(moment))
-        moment = None if following is None else from_us(following)
+    for fire in islice(fires_from(trigger, first), 5):
+        echo(f"  {from_us(fire, trigger.timezone or app.timezone):%a %Y-%m-%d %H:%M:%S %Z}")
 
 
 @jobs.command()
@@ -181,7 +178,7 @@ def edit(
     if trigger is not None:
         changes["trigger"] = trigger
         if job.at is not None:  # a paused job stays paused
-            changes["next_run_time"] = _first_fire(app, trigger)
+            changes["next_run_time"] = from_us(_first_fire(app, trigger))
     if next_time_ is not None:
         changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
     if not changes:
@@ -225,11 +222,11 @@ def _next(app: Mainspring, job: Job) -> str:
     return f"next at {moment}, {how_soon}" if how_soon else "it is paused"
 
 
-def _first_fire(app: Mainspring, trigger: BaseTrigger) -> datetime:
+def _first_fire(app: Mainspring, trigger: BaseTrigger) -> int:
     first = trigger.next_fire(None, app.now())
     if first is None:
         raise CommandFailed("it would never fire")
-    return from_us(first)
+    return first
 
 
 def _evolved(job: Job, changes: Mapping[str, Any]) -> Job:
