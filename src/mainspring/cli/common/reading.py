@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from mainspring.cli.common.failing import USAGE, CommandFailed, command, usage_errors
 from mainspring.core.instants import from_us
-from mainspring.core.quantities import read_seconds, read_value
+from mainspring.core.quantities import read_seconds, read_time, read_value
 from mainspring.core.validation import check_queue
 from mainspring.errors import TaskNotFound, near
 from mainspring.triggers.zones import astimezone
-from mainspring.util import datetime_utc_add
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 _NAMED: Final = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
@@ -119,23 +117,15 @@ def read_past(text: str, now: int, zone: tzinfo) -> datetime:
 
 
 def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: str) -> datetime:
-    text, present = text.strip(), from_us(now).astimezone(zone)
-    length = read_seconds(text)
+    text = text.strip()
     try:
-        if length is not None:
-            return datetime_utc_add(present, timedelta(seconds=direction * length))
-        if clock := _CLOCK_TIME.fullmatch(text):
-            moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            passed = moment <= present
-            return moment if passed == (direction < 0) else moment + timedelta(days=direction)
-        moment = datetime.fromisoformat(text)
+        return read_time(text, from_us(now, zone), direction)
     except (OverflowError, ValueError):
         raise CommandFailed(
             f"{text!r} is not a time; write {length_in_words} (5m, 1h30m), a time of day (14:00), or a date "
             "(2026-03-01T14:00)",
             code=USAGE,
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
 
 
 # -- schedules -----------------------------------------------------------------------------------------------------
