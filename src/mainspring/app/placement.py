@@ -122,9 +122,7 @@ class Workplace:
         if isinstance(func, str):
             found = self._found.get(func) or self._look_up_noted(run, self._look_up, func)
         else:
-            found = ResolvedFunction(
-                self._app.wrapped(func), iscoroutinefunction_partial(func), func, is_importable=True
-            )
+            found = self._resolved(func, func)
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
@@ -175,11 +173,14 @@ class Workplace:
                 self._app.wrapped(named.func), named.is_async, portable, self._is_importable(named)
             )
         else:
-            found = ResolvedFunction(
-                self._app.wrapped(named), iscoroutinefunction_partial(named), name, is_importable=True
-            )
+            found = self._resolved(named, name)
         self._found[name] = found
         return found
+
+    def _resolved(self, func: Callable[..., Any], portable: Callable[..., Any] | str) -> ResolvedFunction:
+        return ResolvedFunction(
+            self._app.wrapped(func), iscoroutinefunction_partial(func), portable, is_importable=True
+        )
 
     @property
     def _path(self) -> str | None:
