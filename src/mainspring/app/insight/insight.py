@@ -174,11 +174,14 @@ class Insight:
     def health(self, job: str | Job) -> JobHealth:
         """Return a job's health (`new`, `paused`, `up`, `late` or `down`) and the reason; raise JobLookupError."""
         found = find_job(self._app.store, job_id_of(job))
-        return self._health([found])[found.id]
+        return self.healths([found])[found.id]
 
     def healths(self, jobs: Sequence[Job] | None = None) -> dict[str, JobHealth]:
         """Return the health of each job by id: of these jobs, or of all that can be read here."""
-        return self._health(self._app.store.examine_jobs()[0] if jobs is None else jobs)
+        gatherer = Gatherer(self._app)
+        found = gatherer.store.examine_jobs()[0] if jobs is None else jobs
+        scheduled, runs = _scheduled(gatherer.scene()), recent_runs(gatherer.store, found)
+        return {job.id: health_of(job, runs[job.id], gatherer.now, scheduled=scheduled) for job in found}
 
     def simulate(
         self, days: float = 30, *, since: datetime | None = None, durations: Mapping[str, float] | None = None
@@ -213,11 +216,6 @@ class Insight:
             if fresh is None or fresh.declared == job.declared:  # only the stored job knows when its interval began
                 declared[job.id] = job
         return list(declared.values()), frozenset(job.id for job in stored if job.at is None), usual
-
-    def _health(self, jobs: Sequence[Job]) -> dict[str, JobHealth]:
-        gatherer = Gatherer(self._app)
-        scheduled, runs = _scheduled(gatherer.scene()), recent_runs(gatherer.store, jobs)
-        return {job.id: health_of(job, runs[job.id], gatherer.now, scheduled=scheduled) for job in jobs}
 
 
 def _scheduled(scene: Scene) -> bool:
