@@ -44,7 +44,7 @@ def dev(file: str | None, where: str | None, threads: int, no_reload: bool, dash
     """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
 
     The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
-    Ctrl-C lets what runs end. In production use `mainspring worker`.
+    Ctrl-C lets started runs end. In production use `mainspring worker`.
 
     \b
     Examples:

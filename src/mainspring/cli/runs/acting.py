@@ -70,7 +70,7 @@ def again(app: Mainspring, run_id: str, words: tuple[str, ...], at: str | None, 
 @runs.command(cls=FilterCommand)
 @on_runs
 def cancel(chosen: ChosenRuns) -> None:
-    """Cancel runs: those that wait at once, those that run by stopping them.
+    """Cancel waiting runs at once, and stop running ones.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def cancel(chosen: ChosenRuns) -> None:
 @click.option("--to", "queue", required=True, metavar="QUEUE", callback=read_queue, help="The queue to wait in.")
 @on_runs
 def move(chosen: ChosenRuns, queue: str) -> None:
-    """Have runs that wait wait in another queue.
+    """Move waiting runs to another queue.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def move(chosen: ChosenRuns, queue: str) -> None:
 @click.option("--until", required=True, metavar="TIME", help="14:00, 2026-03-01T14:00, or 5m from now.")
 @on_runs
 def postpone(chosen: ChosenRuns, until: str) -> None:
-    """Let runs that wait start at another time, later or earlier.
+    """Let waiting runs start at another time, later or earlier.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def postpone(chosen: ChosenRuns, until: str) -> None:
 @click.option("--priority", required=True, type=click.IntRange(-100, 100), help="From -100 to 100; 0 is usual.")
 @on_runs
 def prioritize(chosen: ChosenRuns, priority: int) -> None:
-    """Give runs that wait another priority: higher ones start first.
+    """Give waiting runs another priority: higher ones start first.
 
     \b
     Examples:
