@@ -29,7 +29,7 @@ from mainspring.core.references import variable_of
 from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
 from mainspring.core.schedules.simulating import Simulation, simulate
 from mainspring.core.showing.run_view import RunView
-from mainspring.errors import RunNotFound, near
+from mainspring.errors import near
 from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.finding import find_job
 from mainspring.jobstores.opening import absent_file
@@ -165,11 +165,7 @@ class Insight:
 
     def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:
         """Return what happened to a run, in order: each start, and each wait with its length and its cause."""
-        run_id = run if isinstance(run, str) else run.id
-        found = self._app.store.get_runs([run_id])[0]
-        if found is None:
-            raise RunNotFound(run_id)
-        return story_of(found, self._app.now(), self._app.timezone)
+        return story_of(self._app.runs.read(run), self._app.now(), self._app.timezone)
 
     def health(self, job: str | Job) -> JobHealth:
         """Return a job's health (`new`, `paused`, `up`, `late` or `down`) and the reason; raise JobLookupError."""
