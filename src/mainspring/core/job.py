@@ -17,13 +17,14 @@ from mainspring.triggers.base import BaseTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Book", "Job", "declared_values"]
+__all__ = ["DECLARED_FIELDS", "FIRING_FIELDS", "Book", "Job", "declared_values"]
 
 _HEALTH_FIELDS = ("late_after", "down_after")
-_FIRING_FIELDS = ("coalesce", "max_instances", "overlap", "misfire_grace_time", *_HEALTH_FIELDS)
-_PLAIN_FIELDS = ("executor", "queue", *_FIRING_FIELDS, "trigger")
+FIRING_FIELDS = ("coalesce", "max_instances", "overlap", "misfire_grace_time", *_HEALTH_FIELDS)
+"""The fields of a job that say what becomes of its fires."""
+_PLAIN_FIELDS = ("executor", "queue", *FIRING_FIELDS, "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
-DECLARED_FIELDS = ("trigger", "call", "queue", "policy", *_FIRING_FIELDS)
+DECLARED_FIELDS = ("trigger", "call", "queue", "policy", *FIRING_FIELDS)
 """The fields of a job that the declaration of a schedule sets."""
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 

@@ -81,9 +81,7 @@ class BaseScheduler(SchedulerVerbs):
             self.timezone: tzinfo = zone or _local_zone()
             self._clock: Clock = tree.get("clock") or SystemClock()
             self._retry_interval, self._lease = retry_interval, lease
-            self._defaults = {
-                name: check_field(name, defaults.get(name, value)) for name, value in config.JOB_DEFAULTS.items()
-            }
+            self._defaults = {name: check_field(name, defaults[name]) for name in config.JOB_FIELDS if name in defaults}
             self._default_policy = make_policy(
                 DEFAULT_POLICY, **{name: defaults[name] for name in defaults.keys() & POLICY_FIELDS}
             )

@@ -19,15 +19,8 @@ OPTIONS: Final = frozenset(
     {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
     | {"types", "secret_key", "allow_pickle", "alerts"}
 )
-JOB_DEFAULTS: Final = {
-    "executor": "default",
-    "queue": "default",
-    "misfire_grace_time": None,
-    "coalesce": True,
-    "max_instances": 1,
-    "overlap": "skip",
-}
-"""The plain attributes of a job that `job_defaults` can set, with the values that they have without it."""
+JOB_FIELDS: Final = ("executor", "queue", "misfire_grace_time", "coalesce", "max_instances", "overlap")
+"""The fields of a job that `job_defaults` can set, besides those of its policy."""
 
 
 def gather(settings: Mapping[str, Any], prefix: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +92,7 @@ def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:
 
 def read_job_defaults(given: Any) -> dict[str, Any]:
     """Read `job_defaults`, which may be text: any attribute of a job or of its policy."""
-    known = {*JOB_DEFAULTS, *POLICY_FIELDS}
+    known = {*JOB_FIELDS, *POLICY_FIELDS}
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"job_defaults must be a dict, not {given!r}")
     defaults: dict[str, Any] = {}
