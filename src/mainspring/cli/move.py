@@ -13,7 +13,7 @@ from mainspring.cli.common.failing import USAGE, CommandFailed
 from mainspring.cli.common.output import echo
 from mainspring.cli.common.target import opened
 from mainspring.cli.common.visible import visible
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.showing.redaction import without_password
 
 __all__ = ["move"]
@@ -66,7 +66,7 @@ def move(
 
 def _refuse_taken(taken: list[str], target: str) -> None:
     if taken:
-        shown = ", ".join(map(repr, taken[:5])) + (", ..." if len(taken) > 5 else "")
+        shown = listed(list(map(repr, taken)), 5)
         raise CommandFailed(
             f"the target has jobs of the same ids ({shown}); nothing was moved",
             f"mainspring jobs remove {taken[0]} --app {without_password(target)}",

@@ -15,7 +15,7 @@ from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.acting import act_on_jobs, acting_options, when
 from mainspring.cli.jobs.group import choose, jobs, only, read_jobs
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.schedules.declaration import SCHEDULE, Difference
 from mainspring.core.showing.redaction import masked
 from mainspring.core.validation import check_queue
@@ -200,7 +200,7 @@ def import_(app: Mainspring, file: str, replace: bool, paused: bool, queue: str 
         _prepare(job, queue, paused)
     taken = {job.id for job in read_jobs(app)} & {job.id for job in found}
     if taken and not replace:
-        shown = ", ".join(sorted(taken)[:5]) + (", ..." if len(taken) > 5 else "")
+        shown = listed(sorted(taken), 5)
         raise CommandFailed(
             f"{several(len(taken), 'job')} of {len(found)} are there already ({shown}); nothing was imported. "
             "--replace overwrites them",
