@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,7 +21,7 @@ from mainspring.cli.common.reading import (
     read_trigger,
     trigger_options,
 )
-from mainspring.cli.common.target import on_app, on_new_app
+from mainspring.cli.common.target import on_app, on_new_app, stacked
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
 from mainspring.core.instants import from_us
@@ -39,32 +39,25 @@ __all__ = ["add", "edit"]
 
 _ANY: Final = "any"
 _AUTO: Final = "auto"
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-def _job_options(func: Callback) -> Callback:
-    for option in (
-        click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
-        click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
-        click.option(
-            "--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above --max-instances does."
-        ),
-        click.option(
-            "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
-        ),
-        click.option(
-            "--down-after",
-            default=None,
-            metavar="LENGTH|auto",
-            help="Call the job down if a fire has not ended by then.",
-        ),
-        click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
-        policy_options,
-        click.option("--job-name", default=None, help="A name to show; the task's by default."),
-        trigger_options,
-    ):
-        func = option(func)
-    return func
+_job_options: Final = stacked(
+    trigger_options,
+    click.option("--job-name", default=None, help="A name to show; the task's by default."),
+    policy_options,
+    click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
+    click.option(
+        "--down-after", default=None, metavar="LENGTH|auto", help="Call the job down if a fire has not ended by then."
+    ),
+    click.option(
+        "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
+    ),
+    click.option(
+        "--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above --max-instances does."
+    ),
+    click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
+    click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
+)
 
 
 @jobs.command()
