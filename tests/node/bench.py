@@ -15,6 +15,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, failed, may_always_start
 from mainspring.jobstores.base import JobStore
 from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.node import Node
 from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
@@ -66,7 +67,9 @@ class Bench:
         self.events: list[Any] = []
         listeners = Listeners()
         listeners.add(self.events.append)
-        self.node = Node({"default": self.executor}, clock=clock, timezone=UTC, listeners=listeners)
+        self.node = Node(
+            {"default": self.executor}, clock=clock, timezone=UTC, events=RunEvents(listeners, zone=lambda: UTC)
+        )
         self.link = self.node.links["default"] = StoreLink(self.node, "default", store)
         self.executor.now = self.node.elapsed
 

@@ -20,6 +20,7 @@ from mainspring.executors.pool import ThreadPoolExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.events.listeners import Listeners
+from mainspring.node.events.run_events import RunEvents
 from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger
@@ -38,7 +39,9 @@ class Pool:
         self.told: list[tuple[threading.Thread, Any]] = []
         listeners = Listeners()
         listeners.add(self._listen, EVENT_JOB_EXECUTED)
-        self.node = Node({"default": self.executor}, clock=self.clock, timezone=UTC, listeners=listeners)
+        self.node = Node(
+            {"default": self.executor}, clock=self.clock, timezone=UTC, events=RunEvents(listeners, zone=lambda: UTC)
+        )
         self.link = self.node.add_store("default", self.store)
         self.executor.now = self.node.elapsed
         self.executor.start(None, "default")

@@ -447,8 +447,7 @@ class Mainspring:
         The new run keeps the queue and the policy of the old run, and `copied_from` holds the old run's id. The runs
         after the old run do not come after the new one.
         """
-        record = self.runs.read(run if isinstance(run, str) else run.id)
-        return self.calls.again(record, args, kwargs, options)
+        return self.calls.again(self.runs.read(run), args, kwargs, options)
 
     flow = _verb("flows", Flows.new)
     get_flow = _verb("flows", Flows.get)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from mainspring import __version__
-from mainspring.core.insight.wording import due, moment, several
+from mainspring.core.insight.wording import due, listed, moment, several
 from mainspring.core.showing.redaction import without_password
 from mainspring.core.waiting.flows import OWN_TASKS
 
@@ -25,7 +25,7 @@ MOST_NAMED: Final = 20
 
 def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
     """Return one line about a started app: version, store, queues, tasks, schedules, node."""
-    served = f"queues {_listed(list(queues))}" if queues else "no queues (it only schedules)"
+    served = f"queues {listed(list(queues), MOST_NAMED)}" if queues else "no queues (it only schedules)"
     schedules = several(app.jobs.declared, "declared schedule")
     with suppress(OSError):  # start even if the store has stopped answering
         jobs = [(job.at, job.id) for job in _schedules(app) if job.at is not None]
@@ -50,9 +50,9 @@ def hint_at_log() -> None:
 
 def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processes: str) -> str:
     """Return a few lines about the workers of a machine."""
-    lines = [("store", without_password(app.url)), ("queues", _listed(queues))]
+    lines = [("store", without_password(app.url)), ("queues", listed(queues, MOST_NAMED))]
     tasks = _tasks(app)
-    lines.append(("tasks", f"{len(tasks)}: {_listed(tasks)}" if tasks else "none"))
+    lines.append(("tasks", f"{len(tasks)}: {listed(tasks, MOST_NAMED)}" if tasks else "none"))
     lines += _schedule_lines(app) if fires else [("schedules", "not fired here (--no-schedule)")]
     lines.append(("processes", processes))
     return "\n".join([f"mainspring {__version__}", *(f"  {name:<10} {text}".rstrip() for name, text in lines)])
@@ -87,8 +87,3 @@ def _tasks(app: Mainspring) -> list[str]:
     """Return the names of the user's tasks."""
     names = (task.name for task in app.tasks if task.name not in OWN_TASKS)
     return sorted(name for name in names if not name.startswith("mainspring."))
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMED])
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

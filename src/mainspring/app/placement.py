@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -67,7 +68,6 @@ class Workplace:
         self.worker_name: str | None = None
         """The name of this worker process; None in any other process."""
         self._found: dict[str, ResolvedFunction] = {}
-        self._paths: list[str | None] = []
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
@@ -122,9 +122,7 @@ class Workplace:
         if isinstance(func, str):
             found = self._found.get(func) or self._look_up_noted(run, self._look_up, func)
         else:
-            found = ResolvedFunction(
-                self._app.wrapped(func), iscoroutinefunction_partial(func), func, is_importable=True
-            )
+            found = self._resolved(func, func)
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
@@ -175,18 +173,19 @@ class Workplace:
                 self._app.wrapped(named.func), named.is_async, portable, self._is_importable(named)
             )
         else:
-            found = ResolvedFunction(
-                self._app.wrapped(named), iscoroutinefunction_partial(named), name, is_importable=True
-            )
+            found = self._resolved(named, name)
         self._found[name] = found
         return found
 
-    @property
+    def _resolved(self, func: Callable[..., Any], portable: Callable[..., Any] | str) -> ResolvedFunction:
+        return ResolvedFunction(
+            self._app.wrapped(func), iscoroutinefunction_partial(func), portable, is_importable=True
+        )
+
+    @cached_property
     def _path(self) -> str | None:
-        """Where a child process can import the app from, as `module:variable`."""
-        if not self._paths:
-            self._paths.append(variable_of(self._app))
-        return self._paths[0]
+        """The place from which a child process can import the app, as `module:variable`."""
+        return variable_of(self._app)
 
     def _is_importable(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""

@@ -99,8 +99,9 @@ class Runs:
         """Return the store's time."""
         return self._now()
 
-    def read(self, run_id: str) -> Run:
+    def read(self, run: str | RunHandle[Any] | RunView) -> Run:
         """Return a run's record; raise RunNotFound."""
+        run_id = _id(run)
         found = self._store().get_runs([run_id])[0]
         if found is None:
             raise RunNotFound(run_id)
@@ -341,7 +342,7 @@ class Runs:
     def move(self, run: str | RunHandle[Any], queue: str) -> None:
         """Move a waiting run to another queue; raise ValueError if it no longer waits."""
         name = check_queue(queue)
-        if is_local(self.read(_id(run)).queue):
+        if is_local(self.read(run).queue):
             raise ValueError(f"run {_id(run)!r} waits for an executor of a scheduler, not in a queue")
         self._change("move", run, queue=name)
 
@@ -355,7 +356,7 @@ class Runs:
 
     def _change(self, verb: str, run: str | RunHandle[Any], **changes: Any) -> None:
         """Change a waiting run; retry if another process changed it meanwhile."""
-        while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
+        while not self._store().settle([transitions.change(self.read(run), **changes)])[0]:
             continue
         self.record(verb, "run", _id(run), **changes)
         self._on_claimable()
@@ -408,7 +409,7 @@ class Runs:
         return RunView(run, self._zone())
 
 
-def _id(run: str | RunHandle[Any]) -> str:
+def _id(run: str | RunHandle[Any] | RunView) -> str:
     return run if isinstance(run, str) else run.id
 
 

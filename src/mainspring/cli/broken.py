@@ -61,7 +61,7 @@ def list_(app: Mainspring, as_json: bool) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @on_app
 def restore(app: Mainspring, ids: tuple[str, ...]) -> None:
-    """Put records back as they were, once what was wrong with them has been put right.
+    """Put records back as they were, once you have fixed what was wrong with them.
 
     \b
     Example:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mainspring.cli.common.failing import FAILED, USAGE, CommandFailed, command
 from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.reading import Length, find_task, policy_of, policy_options, read_arguments, read_moment
-from mainspring.cli.common.target import json_option, on_new_app
+from mainspring.cli.common.target import json_option, on_new_app, stacked
 from mainspring.cli.common.visible import visible
 from mainspring.core.references import variable_of
 from mainspring.core.run import Status
@@ -24,20 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["call", "enqueue"]
 
 
-def _call_options(func: Callable[..., None]) -> Callable[..., None]:
-    func = json_option(on_new_app(func))
-    for option in (
-        click.option("--id", "run_id", default=None, help="An id of your own; a known one is not enqueued again."),
-        click.option("--group", default=None, help="A group to find the run by."),
-        click.option("--unique", default=None, metavar="KEY", help="Not while a run of the task has this key."),
-        policy_options,
-        click.option("--at", default=None, metavar="TIME", help="Start at 14:00, 2026-03-01T14:00, or 5m from now."),
-        click.option("--delay", type=Length(), default=None, metavar="LENGTH", help="Start after 90s, 5m, 1h30m."),
-        click.argument("words", metavar="[ARG|NAME=VALUE]...", nargs=-1),
-        click.argument("task", metavar="TASK"),
-    ):
-        func = option(func)
-    return func
+_call_options: Final = stacked(
+    click.argument("task", metavar="TASK"),
+    click.argument("words", metavar="[ARG|NAME=VALUE]...", nargs=-1),
+    click.option("--delay", type=Length(), default=None, metavar="LENGTH", help="Start after 90s, 5m, 1h30m."),
+    click.option("--at", default=None, metavar="TIME", help="Start at 14:00, 2026-03-01T14:00, or 5m from now."),
+    policy_options,
+    click.option("--unique", default=None, metavar="KEY", help="Not while a run of the task has this key."),
+    click.option("--group", default=None, help="A group to find the run by."),
+    click.option("--id", "run_id", default=None, help="An id of your own; a known one is not enqueued again."),
+    json_option,
+    on_new_app,
+)
 
 
 @click.command()

@@ -26,7 +26,7 @@ PRUNED_AT_ONCE: Final = 1000
 
 @click.group(cls=VerbGroup)
 def db() -> None:
-    """Check what a store keeps, migrate it to this version, delete what is past its retention.
+    """Check the records of a store, migrate it to this version, delete runs past their retention.
 
     \b
     Example:

@@ -17,7 +17,7 @@ import click
 from mainspring.cli.common.failing import CommandFailed
 from mainspring.cli.common.target import load_app, opened, target_of
 from mainspring.cli.dashboard import beside
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 
 __all__ = ["Files", "dev"]
 
@@ -44,7 +44,7 @@ def dev(file: str | None, where: str | None, threads: int, no_reload: bool, dash
     """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
 
     The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
-    Ctrl-C lets what runs end. In production use `mainspring worker`.
+    Ctrl-C lets started runs end. In production use `mainspring worker`.
 
     \b
     Examples:
@@ -153,7 +153,7 @@ class Reloader:
                 changed = self._wait(None)
                 if self._stopping:
                     return code
-            _say(f"{_listed(changed)} changed; starting again")
+            _say(f"{listed(changed, 3)} changed; starting again")
 
     def _wait(self, process: subprocess.Popen[bytes] | None) -> list[str]:
         """Wait for a change, the end of the process, or a signal; return the changed files."""
@@ -191,10 +191,6 @@ class Reloader:
                 return False
             time.sleep(LOOK_SECONDS)
         return True
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _say(text: str) -> None:

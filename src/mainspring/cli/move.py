@@ -10,10 +10,10 @@ import click
 from mainspring.app.moving.mover import Movable, Moved, Mover
 from mainspring.cli.common.choosing import ask
 from mainspring.cli.common.failing import USAGE, CommandFailed
-from mainspring.cli.common.output import echo, with_progress
+from mainspring.cli.common.output import echo
 from mainspring.cli.common.target import opened
 from mainspring.cli.common.visible import visible
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.showing.redaction import without_password
 
 __all__ = ["move"]
@@ -59,45 +59,18 @@ def move(
             f"mainspring move --from {without_password(source)} --to {without_password(target)} --dry-run",
             yes,
         )
-        moved = _move(mover, found, history=history, wait=wait)
+        moved = mover.move(found, history=history, wait=wait, watch=_under_bar, say=_say_running)
         echo(f"moved {several(moved.jobs, 'job')} and {several(moved.runs, 'run')}{_copies(moved.ended, ' copied')}")
-        return _say_what_stays(mover.look())
+        return _say_what_stays(moved)
 
 
 def _refuse_taken(taken: list[str], target: str) -> None:
     if taken:
-        shown = ", ".join(map(repr, taken[:5])) + (", ..." if len(taken) > 5 else "")
+        shown = listed(list(map(repr, taken)), 5)
         raise CommandFailed(
             f"the target has jobs of the same ids ({shown}); nothing was moved",
             f"mainspring jobs remove {taken[0]} --app {without_password(target)}",
         )
-
-
-def _move(mover: Mover, found: Movable, *, history: bool, wait: bool) -> Moved:
-    mover.set_limits()
-    jobs, runs = mover.finish()
-    moved = Moved(jobs=jobs, runs=runs)
-    moved.jobs += sum(mover.move_job(job) for job in with_progress(found.jobs, "jobs"))
-    moved.runs += sum(_under_bar(mover.move_runs(), found.runs, "runs"))
-    if wait:
-        moved.runs += sum(mover.move_later_runs(_say_running))
-    if history:
-        moved.ended = _copy(mover.copy_history(), found.ended)
-    moved.ended += mover.copied
-    return moved
-
-
-def _copy(pages: Iterator[tuple[int, int]], total: int) -> int:
-    copied: list[int] = []
-
-    def seen() -> Iterator[int]:
-        for number, new in pages:
-            copied.append(new)
-            yield number
-
-    for _ in _under_bar(seen(), total, "ended runs"):
-        pass
-    return sum(copied)
 
 
 def _under_bar(numbers: Iterator[int], total: int, label: str) -> Iterator[int]:
@@ -115,7 +88,7 @@ def _say_running(running: int) -> None:
         click.echo(f"\rwaiting for {several(running, 'run')} to end ... ", nl=False, err=True)
 
 
-def _say_what_stays(found: Movable) -> None:
+def _say_what_stays(found: Movable | Moved) -> None:
     for why, number in sorted(found.stays.items()):
         click.echo(f"{number:,} stay: {visible(why)}", err=True)
 

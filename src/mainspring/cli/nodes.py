@@ -16,8 +16,9 @@ from mainspring.errors import NodeNotFound
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.jobstores.base import NodeInfo
 
-__all__ = ["nodes"]
+__all__ = ["node_cells", "node_data", "nodes"]
 
 
 @click.group(invoke_without_command=True)
@@ -25,7 +26,7 @@ __all__ = ["nodes"]
 @target_options
 @click.pass_context
 def nodes(context: click.Context, as_json: bool, where: str | None, name: str) -> None:
-    """Show the processes that take part: which queues they serve, and when they were last heard.
+    """Show the nodes of a store: the queues that they serve, and when each sent its last heartbeat.
 
     \b
     Examples:
@@ -40,23 +41,7 @@ def _list(as_json: bool, where: str | None, name: str) -> None:
     with opened(where, name) as app:
         found, now = sorted(app.nodes(), key=lambda node: (node.host, node.pid)), app.now()
     if as_json:
-        print_json(
-            [
-                {
-                    "id": node.id,
-                    "host": node.host,
-                    "pid": node.pid,
-                    "state": node.state,
-                    "queues": list(node.queues),
-                    "version": node.version,
-                    "uptime_seconds": max(0, now - node.started_at) / 1e6,
-                    "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
-                    "missing": list(node.missing),
-                    "stuck": node.stuck,
-                }
-                for node in found
-            ]
-        )
+        print_json([node_data(node, now) for node in found])
     elif found:
         columns = (
             Column("host", cut=True), Column("pid", right=True), Column("state"), Column("up", right=True),
@@ -67,14 +52,34 @@ def _list(as_json: bool, where: str | None, name: str) -> None:
         for node in found:
             says = [f"does not know {', '.join(node.missing)}"] if node.missing else []
             says += [f"{node.stuck} threads are stuck"] if node.stuck else []
-            up, heard = duration(now - node.started_at), ago(now - node.beat_at)
-            served = ", ".join(node.queues) or "none: it only schedules"
-            rows.append([node.host, str(node.pid), node.state, up, heard, served, node.version, "; ".join(says)])
+            rows.append([node.host, str(node.pid), *node_cells(node, now), node.version, "; ".join(says)])
         table(columns, rows)
     else:
         click.echo(f"no node is alive\nTry: {command('doctor')}", err=True)
     if not found:
         raise click.exceptions.Exit(FAILED)
+
+
+def node_data(node: NodeInfo, now: int) -> dict[str, Any]:
+    """Return a node as data."""
+    return {
+        "id": node.id,
+        "host": node.host,
+        "pid": node.pid,
+        "state": node.state,
+        "queues": list(node.queues),
+        "version": node.version,
+        "uptime_seconds": max(0, now - node.started_at) / 1e6,
+        "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
+        "missing": list(node.missing),
+        "stuck": node.stuck,
+    }
+
+
+def node_cells(node: NodeInfo, now: int) -> list[str]:
+    """Return the cells of a node: state, uptime, last heartbeat, queues."""
+    served = ", ".join(node.queues) or "none: it only schedules"
+    return [node.state, duration(now - node.started_at), ago(now - node.beat_at), served]
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------
@@ -97,7 +102,7 @@ def _order(app: Mainspring, give: Callable[[str], list[str]], node: str) -> None
 @nodes.command()
 @_ordering
 def quiet(app: Mainspring, node: str) -> None:
-    """Let a node fire nothing and take no more runs until it is resumed; what runs goes on.
+    """Let a node fire and claim nothing until it is resumed; its started runs go on.
 
     NODE is HOST:PID of a process or of a sentinel, or the id of a node. All worker processes of a sentinel follow
     together.
@@ -112,7 +117,7 @@ def quiet(app: Mainspring, node: str) -> None:
 @nodes.command()
 @_ordering
 def resume(app: Mainspring, node: str) -> None:
-    """Let a quiet node fire and take runs again.
+    """Let a quiet node fire and claim again.
 
     \b
     Example:
@@ -124,7 +129,7 @@ def resume(app: Mainspring, node: str) -> None:
 @nodes.command()
 @_ordering
 def stop(app: Mainspring, node: str) -> None:
-    """Let a node finish what it runs, give back the rest, and end.
+    """Let a node finish its started runs, give back the others, and end.
 
     A `mainspring worker` ends as after a first SIGTERM. A process that called app.start() goes on without its node.
 

@@ -27,7 +27,7 @@ __all__ = ["queue_cells", "queues", "queues_data"]
 
 @click.group(cls=VerbGroup)
 def queues() -> None:
-    """Show what waits in queues; pause, resume, limit or purge them.
+    """Show the runs that wait in queues; pause, resume, limit or purge queues.
 
     \b
     Example:
@@ -112,7 +112,7 @@ def _acting(func: Any) -> Any:
 @queues.command()
 @_acting
 def pause(app: Mainspring, names: tuple[str, ...], force: bool) -> None:
-    """Hand out no runs of queues until they are resumed; what runs goes on.
+    """Let no node claim runs of these queues until they are resumed; started runs go on.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def pause(app: Mainspring, names: tuple[str, ...], force: bool) -> None:
 @queues.command()
 @_acting
 def resume(app: Mainspring, names: tuple[str, ...], force: bool) -> None:
-    """Hand out the runs of queues again.
+    """Let nodes claim the runs of queues again.
 
     \b
     Example:

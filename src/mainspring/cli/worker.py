@@ -87,8 +87,8 @@ def worker(
 ) -> None:
     """Execute the runs of an app's queues, in worker processes under a sentinel.
 
-    APP is module:variable, a module or file with one app in it. The first SIGTERM or Ctrl-C lets what runs end and
-    gives back the rest; the second ends at once. Nothing is lost either way.
+    APP is module:variable, a module or file with one app in it. The first SIGTERM or Ctrl-C lets started runs end and
+    gives back the others; the second ends at once. Nothing is lost either way.
 
     \b
     Examples:

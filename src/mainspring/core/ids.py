@@ -18,11 +18,7 @@ FOLLOW_UP: Final = re.compile(r"~(?:!?[0-9]*|hook[0-9]*)\Z")
 
 def check_id(value: Any) -> str:
     """Return a job's id; raise TypeError or ValueError if it is not a text of 1 to 255 characters a store can keep."""
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"id must be a non-empty string, not {value!r}")
-    if len(value) > 255:
-        raise ValueError(f"id is {len(value)} characters long; at most 255 are kept")
-    return check_text("id", value)
+    return check_text("id", check_name("id", value))
 
 
 def check_name(what: str, value: Any, most: int = NAME_CHARS) -> str:

@@ -17,15 +17,15 @@ from mainspring.triggers.base import BaseTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Book", "Job", "declared_values"]
+__all__ = ["DECLARED_FIELDS", "FIRING_FIELDS", "PLAIN_FIELDS", "Book", "Job", "declared_values"]
 
-_HEALTH_FIELDS = ("late_after", "down_after")
-_FIRING_FIELDS = ("coalesce", "max_instances", "overlap", "misfire_grace_time", *_HEALTH_FIELDS)
-_PLAIN_FIELDS = ("executor", "queue", *_FIRING_FIELDS, "trigger")
+FIRING_FIELDS = ("coalesce", "max_instances", "overlap", "misfire_grace_time", "late_after", "down_after")
+"""The fields of a job that say what becomes of its fires."""
+PLAIN_FIELDS = ("executor", "queue", *FIRING_FIELDS)
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
-DECLARED_FIELDS = ("trigger", "call", "queue", "policy", *_FIRING_FIELDS)
+DECLARED_FIELDS = ("trigger", "call", "queue", "policy", *FIRING_FIELDS)
 """The fields of a job that the declaration of a schedule sets."""
-MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
+MODIFIABLE = frozenset({*PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "trigger", "next_run_time"})
 
 
 class Book(Protocol):
@@ -227,7 +227,7 @@ class Job:
         policy = {name: changes[name] for name in changes.keys() & POLICY_FIELDS}
         if policy:
             twin.policy = make_policy(self.policy, **policy)
-        for name in _PLAIN_FIELDS:
+        for name in (*PLAIN_FIELDS, "trigger"):
             if name in changes:
                 setattr(twin, name, check_field(name, changes[name]))
         check_lateness(twin.late_after, twin.down_after)
@@ -301,17 +301,11 @@ class Job:
             "id": self.id,
             "func": ref,
             "trigger": self.trigger,
-            "executor": self.executor,
             "args": args,
             "kwargs": dict(self.kwargs),
             "name": self.name,
-            "misfire_grace_time": self.misfire_grace_time,
-            "coalesce": self.coalesce,
-            "max_instances": self.max_instances,
-            "overlap": self.overlap,
-            **{name: getattr(self, name) for name in _HEALTH_FIELDS},
+            **{name: getattr(self, name) for name in PLAIN_FIELDS},
             "next_run_time": self.next_run_time,
-            "queue": self.queue,
             "policy": {name: getattr(self.policy, name) for name in POLICY_FIELDS},
         }
 
@@ -319,12 +313,9 @@ class Job:
         if state.get("version", 1) > 1:
             raise ValueError(f"job state has version {state['version']}; this mainspring reads version 1")
         call = Call(state["func"], tuple(state["args"]), dict(state["kwargs"]), state["name"])
-        plain = {name: state[name] for name in ("executor", "misfire_grace_time", "coalesce", "max_instances")}
-        # APScheduler's jobs lack these fields.
-        plain |= {"overlap": state.get("overlap", "skip"), **{name: state.get(name) for name in _HEALTH_FIELDS}}
+        plain = {name: state[name] for name in PLAIN_FIELDS if name in state}  # APScheduler's jobs lack some of these
         policy = Policy(**state["policy"]) if "policy" in state else DEFAULT_POLICY
-        queue = state.get("queue", "default")
-        Job.__init__(self, state["id"], call, state["trigger"], queue=queue, policy=policy, **plain)
+        Job.__init__(self, state["id"], call, state["trigger"], policy=policy, **plain)
         self.next_run_time = state["next_run_time"]
 
     def __eq__(self, other: object) -> bool:

@@ -1,12 +1,13 @@
-"""Read and check durations and numbers: a check returns the value to keep, or raises an error with the reason. Pure."""
+"""Read and check durations, times and numbers: a check returns the value to keep, or raises an error. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.errors import ConfigurationError
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "check_seconds",
     "check_timeout",
     "read_seconds",
+    "read_time",
     "read_value",
 ]
 
@@ -29,6 +31,7 @@ SHORTEST_LEASE_SECONDS: Final = 1.0
 LONGEST_LEASE_SECONDS: Final = 86_400.0
 _UNITS: Final = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
 def read_seconds(text: str) -> float | None:
@@ -37,6 +40,23 @@ def read_seconds(text: str) -> float | None:
     if not parts or _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def read_time(text: str, now: datetime, direction: int) -> datetime:
+    """Read a time after now, or before it if `direction` is -1: a length such as `5m`, a time of day, or a date.
+
+    A time without a zone is in that of `now`. Raise ValueError or OverflowError for any other text.
+    """
+    length = read_seconds(text)
+    if length is not None:
+        # Count real time: the wall clock has an hour too many or too few if it is changed in between.
+        return from_us(to_us(now) + direction * round(length * SECOND), now.tzinfo or UTC)
+    if clock := _CLOCK_TIME.fullmatch(text):
+        moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        has_passed = moment <= now
+        return moment if has_passed == (direction < 0) else moment + timedelta(days=direction)
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo)
 
 
 def read_value(text: str) -> Any:

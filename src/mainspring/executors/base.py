@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from mainspring.core.insight.wording import listed
 from mainspring.core.run import Run
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.executors.apscheduler import LegacyVerbs, run_coroutine_job, run_job
@@ -96,12 +97,9 @@ class BaseExecutor(LegacyVerbs):
         if accepting:
             self._logger.warning("executor %r takes runs again", self._alias)
             return
-        named = ", ".join(map(shown, runs[:STUCK_RUNS_SHOWN])) + (
-            f" and {len(runs) - STUCK_RUNS_SHOWN} more" if len(runs) > STUCK_RUNS_SHOWN else ""
-        )
         self._logger.error(
             "executor %r takes no more runs until one of these ends; all of them were cancelled or timed out: %s; "
             'run such functions in processes (ProcessPoolExecutor; isolation="process" in an app) or in a larger pool',
             self._alias,
-            named,
+            listed(list(map(shown, runs)), STUCK_RUNS_SHOWN),
         )

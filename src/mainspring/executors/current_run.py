@@ -27,7 +27,6 @@ __all__ = [
     "RunNotes",
     "current_run",
     "keep_logs",
-    "keeps_logs",
     "release_logs",
 ]
 
@@ -284,11 +283,6 @@ def release_logs() -> None:
     global _keeping
     with _lock:
         _keeping -= 1
-
-
-def keeps_logs() -> bool:
-    """Return True if this process keeps the log lines of its runs."""
-    return _keeping > 0
 
 
 def _watch_loggers() -> None:

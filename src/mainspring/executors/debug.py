@@ -7,15 +7,15 @@ from typing import Any
 
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import Run
-from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import MayStart, Reporter, give_back, may_always_start
+from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import Slots
 
 __all__ = ["DebugExecutor"]
 
 
-class DebugExecutor(BaseExecutor):
+class DebugExecutor(PartsExecutor):
     """An executor that executes runs one after another in the thread that submits them."""
 
     slots = 1
@@ -30,6 +30,7 @@ class DebugExecutor(BaseExecutor):
         """Get ready."""
         super().start(scheduler, alias)
         self._slots = Slots(self, self.timeout_grace)
+        self._parts = (self._slots,)
         self._closed = False
 
     def shutdown(self, wait: bool = True) -> None:
@@ -42,9 +43,8 @@ class DebugExecutor(BaseExecutor):
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs now, and report them before returning."""
-        if self._slots is None:
-            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        slot = self._slots.open()
+        slots = self._started(self._slots)
+        slot = slots.open()
         before = CURRENT.get()
         try:
             for run in runs:
@@ -52,20 +52,7 @@ class DebugExecutor(BaseExecutor):
                 if self._closed:
                     give_back([item], self._logger)
                 else:
-                    self._slots.execute(slot, item)
+                    slots.execute(slot, item)
         finally:
             CURRENT.set(before)  # the thread belongs to the caller, which may itself be part of a run
-            self._slots.drop(slot)
-
-    def executes_here(self) -> bool:
-        """Return True if the caller is part of a run that is executed inline."""
-        return self._slots is not None and self._slots.executes_here()
-
-    def cancel(self, run_id: str) -> bool:
-        """Raise an exception in the thread that executes a run."""
-        return self._slots is not None and self._slots.cancel(run_id)
-
-    @property
-    def stuck(self) -> int:
-        """The number of submitting threads whose runs did not end at a time-out."""
-        return 0 if self._slots is None else self._slots.stuck
+            slots.drop(slot)

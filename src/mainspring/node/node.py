@@ -28,7 +28,6 @@ from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
 from mainspring.node.events.complaints import Complaints
-from mainspring.node.events.listeners import Listeners
 from mainspring.node.events.run_events import RunEvents
 from mainspring.node.heartbeat import cluster_of
 from mainspring.node.store_link import StoreLink
@@ -88,7 +87,6 @@ class Node:
         lease: float = 15.0,
         retry_interval: float = 10.0,
         timezone: tzinfo | None = None,
-        listeners: Listeners | None = None,
         events: RunEvents | None = None,
         queues: Mapping[str, int | None] | None = None,
         prepare: Callable[[Run], Run] | None = None,
@@ -147,7 +145,7 @@ class Node:
         """The recent size of a stored call; 0 in a store that keeps objects."""
         self._ended: dict[str, tuple[float, int]] = {}
         """The start of the current rate window by the monotonic clock, and the runs ended since, by executor."""
-        self.events = events or RunEvents(listeners, zone=lambda: timezone)
+        self.events = events or RunEvents(zone=lambda: timezone)
         """Publishes events about runs."""
         self._started = False
         self.started_at = self.clock.now()

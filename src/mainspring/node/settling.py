@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -20,18 +20,20 @@ from msgspec.structs import replace
 
 from mainspring.core.insight.acts import about
 from mainspring.core.run import FINAL, WAITING, Condition, Outcome, Report, Result, Run, Status
-from mainspring.core.transitions import drop, failures, shortened, stop
+from mainspring.core.transitions import drop, failures, recover, shortened, stop
 from mainspring.core.waiting.refusals import doomed, reason_after
 from mainspring.errors import is_own
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.finding import pages
 
-__all__ = ["SettledOutcome", "Settler"]
+__all__ = ["SettledOutcome", "Settler", "give_back_lapsed"]
 
 MOST_OUTCOMES: Final = 1000
 """Write at most this many outcomes in one call."""
 MOST_SUCCESSORS: Final = 2000
 """Add no more ended runs to a call when about this many other runs come after them."""
+LAPSED_PAGE_RUNS: Final = 1000
+"""Check this many runs whose leases are over for those that were taken by hand."""
 REASONS_REMEMBERED: Final = 10_000
 """Forget all remembered reasons when there are more than this."""
 ACTS_LOOKED_AT: Final = 5
@@ -254,3 +256,12 @@ class Settler:
             log.error("the outcome of run %r cannot be written, so the run has failed: %s", report.run.id, problem)
             return SettledOutcome(failed, end, answers[0])
         raise problem
+
+
+def give_back_lapsed(store: JobStore, chosen: Callable[[Run], bool]) -> None:
+    """Free runs that were taken by hand and whose leases are over: there may be no node with a janitor."""
+    lapsed = list(filter(chosen, store.find_runs(RunQuery(lapsed=True), limit=LAPSED_PAGE_RUNS)))
+    settler, now = Settler(store), store.beat() if lapsed else 0
+    for run in lapsed:
+        settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
+    list(settler.settle(now))

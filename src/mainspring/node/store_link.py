@@ -218,27 +218,23 @@ class StoreLink:
             if run.id in busy:
                 # This node lost the run or gave it back, and has claimed it again before that execution or that
                 # return was over.
-                self._count(run, 1)
-                self.report(Report(run, Result.BUSY))
+                self._decline(run, Result.BUSY)
                 continue
             if run.refused is not None:
-                self._count(run, 1)
                 claims[run.id] = run
-                self.report(Report(run, Result.REFUSED))
+                self._decline(run, Result.REFUSED)
                 continue
             if queues is not None or isinstance(run.call.func, str):
                 found = self._prepared(run)
                 if found is None:
-                    self._count(run, 1)
                     claims[run.id] = run
-                    self.report(Report(run, Result.ABSENT))
+                    self._decline(run, Result.ABSENT)
                     continue
                 moves = queues is not None and found.executor != (run.executor or THREADS_EXECUTOR)
                 run = found
                 if moves and not self._has_room(room, str(run.executor)):
-                    self._count(run, 1)
                     claims[run.id] = run
-                    self.report(Report(run, Result.UNSTARTED))  # goes back to the lane where it belongs
+                    self._decline(run, Result.UNSTARTED)  # it goes back to the lane where it belongs
                     continue
             claims[run.id] = run
             (unfilled if run.call.inputs else ready).append(run)
@@ -257,8 +253,7 @@ class StoreLink:
             filled = fill_inputs(self.store, runs)
         except OSError:
             for run in runs:
-                self._count(run, 1)
-                self.report(Report(run, Result.UNSTARTED))
+                self._decline(run, Result.UNSTARTED)
             return []
         self.claims.update((run.id, run) for run in filled)
         return filled
@@ -300,12 +295,14 @@ class StoreLink:
             self.node.events.tell(EVENT_RUN_STARTED, run, self.alias)
         return None
 
-    def _count(self, run: Run, number: int) -> None:
+    def _decline(self, run: Run, result: Result) -> None:
+        """Report a claimed run that goes to no executor; it counts as in flight until it is settled."""
         alias = run.executor or run.queue[1:]
         with self._counts_lock:
-            self.in_flight[alias] = self.in_flight.get(alias, 0) + number
+            self.in_flight[alias] = self.in_flight.get(alias, 0) + 1
             if self.node.queues is not None:
-                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
+                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
+        self.report(Report(run, result))
 
     def _prepared(self, run: Run) -> Run | None:
         """Return a run with its function; if this node lacks the function, log that once and return None."""

@@ -38,15 +38,6 @@ STATE_STOPPED: Final = 0
 STATE_RUNNING: Final = 1
 STATE_PAUSED: Final = 2
 
-_JOB_DEFAULTS: Final = {
-    "executor": "default",
-    "queue": "default",
-    "misfire_grace_time": None,
-    "coalesce": True,
-    "max_instances": 1,
-    "overlap": "skip",
-}
-
 
 class BaseScheduler(SchedulerVerbs):
     """The base of all schedulers. A front end adds its way to start and its default executor."""
@@ -90,9 +81,7 @@ class BaseScheduler(SchedulerVerbs):
             self.timezone: tzinfo = zone or _local_zone()
             self._clock: Clock = tree.get("clock") or SystemClock()
             self._retry_interval, self._lease = retry_interval, lease
-            self._defaults = {
-                name: check_field(name, defaults.get(name, value)) for name, value in _JOB_DEFAULTS.items()
-            }
+            self._defaults = {name: check_field(name, defaults[name]) for name in config.JOB_FIELDS if name in defaults}
             self._default_policy = make_policy(
                 DEFAULT_POLICY, **{name: defaults[name] for name in defaults.keys() & POLICY_FIELDS}
             )

@@ -8,6 +8,7 @@ from typing import Any, Final
 from mainspring.codec import Codec
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core.quantities import check_seconds
+from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import ConfigurationError, near
 from mainspring.util import asbool
 
@@ -18,6 +19,8 @@ OPTIONS: Final = frozenset(
     {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
     | {"types", "secret_key", "allow_pickle", "alerts"}
 )
+JOB_FIELDS: Final = ("executor", "queue", "misfire_grace_time", "coalesce", "max_instances", "overlap")
+"""The fields of a job that `job_defaults` can set, besides those of its policy."""
 
 
 def gather(settings: Mapping[str, Any], prefix: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +92,7 @@ def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:
 
 def read_job_defaults(given: Any) -> dict[str, Any]:
     """Read `job_defaults`, which may be text: any attribute of a job or of its policy."""
-    from mainspring.core.validation import POLICY_FIELDS
-
-    known = {"misfire_grace_time", "coalesce", "max_instances", "overlap", "executor", "queue", *POLICY_FIELDS}
+    known = {*JOB_FIELDS, *POLICY_FIELDS}
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"job_defaults must be a dict, not {given!r}")
     defaults: dict[str, Any] = {}

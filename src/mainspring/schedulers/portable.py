@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from mainspring import __version__
 from mainspring.codec import Codec, EncodeError, FrameError
-from mainspring.core.job import Job
+from mainspring.core.job import PLAIN_FIELDS, Job
 from mainspring.core.policy import DEFAULT_POLICY, policy_from_data, policy_to_data
 from mainspring.core.references import obj_to_ref, portable_call
 from mainspring.core.run import Call
@@ -79,14 +79,7 @@ def _to_data(job: Job) -> dict[str, Any]:
             "args": [_to_json(value, f"args[{n}]") for n, value in enumerate(args)],
             "kwargs": {key: _to_json(value, f"kwargs.{key}") for key, value in job.kwargs.items()},
             "trigger": job.trigger.to_data(),
-            "executor": job.executor,
-            "queue": job.queue,
-            "misfire_grace_time": job.misfire_grace_time,
-            "coalesce": job.coalesce,
-            "max_instances": job.max_instances,
-            "overlap": job.overlap,
-            "late_after": job.late_after,
-            "down_after": job.down_after,
+            **{name: getattr(job, name) for name in PLAIN_FIELDS},
             "policy": {field: _to_json(value, field) for field, value in policy.items()},
             "timed": job.timed,
             "next_run_time": None if moment is None else moment.astimezone(UTC).isoformat(),
@@ -104,14 +97,8 @@ def _from_data(data: dict[str, Any]) -> Job:
             data["id"],
             Call(data["func"], args, kwargs, data["name"]),
             trigger_from_data(data["trigger"]),
-            executor=data["executor"],
-            queue=data["queue"],
-            misfire_grace_time=data["misfire_grace_time"],
-            coalesce=data["coalesce"],
-            max_instances=data["max_instances"],
+            **{name: data[name] for name in PLAIN_FIELDS if name != "overlap"},
             overlap=check_field("overlap", data.get("overlap", "skip")),
-            late_after=data["late_after"],
-            down_after=data["down_after"],
             policy=make_policy(DEFAULT_POLICY, **{field: getattr(policy, field) for field in data["policy"]}),
         )
         moment = data["next_run_time"]

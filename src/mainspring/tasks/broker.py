@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any, Final
+from typing import Any
 
 from mainspring.app import Mainspring
 from mainspring.core.lanes import lanes_of
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Run, Status
 from mainspring.core.showing.run_view import RunView
-from mainspring.core.transitions import conclude, recover
+from mainspring.core.transitions import conclude
 from mainspring.core.validation import check_queue
 from mainspring.errors import RunNotFound, StoreUnavailable
-from mainspring.jobstores.base import QueueInfo, RunQuery
-from mainspring.node.settling import Settler
+from mainspring.jobstores.base import QueueInfo
+from mainspring.node.settling import give_back_lapsed
 from mainspring.tasks.current import get_app
 from mainspring.tasks.enqueueing import async_task
 
 __all__ = ["Broker", "get_broker", "queue_size"]
-
-DEAD_RUNS_PAGE: Final = 1000
-"""Check this many runs with an expired lease before taking others."""
 
 
 class Broker:
@@ -41,21 +38,11 @@ class Broker:
 
     def dequeue(self, count: int = 1) -> list[tuple[str, RunView]]:
         """Take up to `count` due runs; return pairs of the id to acknowledge and the run."""
-        self._give_back()
+        give_back_lapsed(self.app.store, lambda run: run.node is not None and run.node.startswith(BY_HAND_PREFIX))
         claimed = self.app.store.claim(
             [(lanes_of(self.list_key), count)], node=self._holder, token=os.urandom(12).hex(), lease=self.retry
         )
         return [(run.id, RunView(run, self.app.timezone)) for run in claimed.runs]
-
-    def _give_back(self) -> None:
-        """Free runs that were taken by hand and not acknowledged in time: there may be no node with a janitor."""
-        store = self.app.store
-        found = store.find_runs(RunQuery(lapsed=True), limit=DEAD_RUNS_PAGE)
-        lapsed = [run for run in found if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
-        settler, now = Settler(store), store.beat() if lapsed else 0
-        for run in lapsed:
-            settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
-        list(settler.settle(now))
 
     def acknowledge(self, task_id: str, result: Any = None) -> bool:
         """Mark a run that this broker took as succeeded; return False if the broker has lost it."""

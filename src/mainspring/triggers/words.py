@@ -9,8 +9,9 @@ from typing import Final
 from mainspring.core.instants import SECOND, from_us
 from mainspring.triggers.zones import Zone
 
-__all__ = ["every", "join", "ordinal", "shown_moment", "shown_zone", "span", "wall_text", "with_options"]
+__all__ = ["DAY_NAMES", "every", "join", "ordinal", "shown_moment", "shown_zone", "span", "wall_text", "with_options"]
 
+DAY_NAMES: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _UNITS: Final = (("day", 86_400 * SECOND), ("hour", 3600 * SECOND), ("minute", 60 * SECOND), ("second", SECOND))
 
 _MOST_OF_A_UNIT: Final = 120

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.executors.current_run import keeps_logs
+from mainspring.executors import current_run
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 from tests.app.kit import LIMIT, LOCAL
 
@@ -37,7 +37,7 @@ def test_a_start_that_fails_leaves_nothing_behind(app: Mainspring, late: bool, m
         if thread.name.endswith("-loop"):
             thread.join(LIMIT)
             assert not thread.is_alive()
-    assert not keeps_logs()
+    assert not current_run._keeping
     assert app.node is None
 
     monkeypatch.undo()

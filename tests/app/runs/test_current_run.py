@@ -12,7 +12,8 @@ import pytest
 from mainspring import Mainspring, current_run
 from mainspring.core.run import Status
 from mainspring.core.stored.settling import LOG_LINES
-from mainspring.executors.current_run import LOG_CHARS, NotInRun, keeps_logs
+from mainspring.executors import current_run as run_logs
+from mainspring.executors.current_run import LOG_CHARS, NotInRun
 from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")
@@ -116,7 +117,7 @@ def test_two_working_apps_in_one_process_keep_each_line_once(make_app: MakeApp) 
     other.stop()
     assert len(one.enqueue(talk).wait(timeout=LIMIT).log) == 1
     one.stop()
-    assert not keeps_logs()
+    assert not run_logs._keeping
 
 
 @LOCAL

@@ -13,7 +13,7 @@ from mainspring.app.declaring.task import job_id_of, make_options, reference_of
 from mainspring.app.registry import is_same, is_typed_in
 from mainspring.app.runs import ALIAS
 from mainspring.core.ids import check_id
-from mainspring.core.job import Job, declared_values
+from mainspring.core.job import FIRING_FIELDS, Job, declared_values
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.references import module_of
 from mainspring.core.run import Call
@@ -33,15 +33,7 @@ __all__ = ["DeclaredSchedules", "Reconciliation"]
 
 _Differences = list[Difference]  # inside the class, `list` is a verb
 
-_DEFAULTS: Final = {
-    "misfire_grace_time": None,
-    "coalesce": True,
-    "max_instances": 1,
-    "overlap": "skip",
-    "late_after": None,
-    "down_after": None,
-}
-_NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
+_NOT_WHEN: Final = {*POLICY_FIELDS, *FIRING_FIELDS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that do not belong to its trigger."""
 
 log = logging.getLogger("mainspring.app")
@@ -93,7 +85,7 @@ class DeclaredSchedules(JobBook):
         made = make_options(task.defaults, policy).policy
         self._tasks.check_policy(made)
         stored = Call(self._tasks.stored(task), tuple(call.args), call.kwargs, name or task.__name__)
-        return stored, made, {"executor": "queue", "queue": task.defaults.queue, **_DEFAULTS}
+        return stored, made, {"executor": "queue", "queue": task.defaults.queue}
 
     def _id_of(self, job: Any) -> str:
         return job_id_of(job)
@@ -261,7 +253,7 @@ class DeclaredSchedules(JobBook):
 
     def _renewed(self, job: Job, alias: str, fresh: Job) -> Job:
         changed = job.copy()
-        for name in ("call", "queue", "policy", "declared", *_DEFAULTS):
+        for name in ("call", "queue", "policy", "declared", *FIRING_FIELDS):
             setattr(changed, name, getattr(fresh, name))
         changed.overridden = {name: value for name, value in job.overridden.items() if name == "trigger"}
         if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:

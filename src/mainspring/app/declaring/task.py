@@ -26,7 +26,7 @@ from mainspring.core.references import (
     ref_to_obj,
 )
 from mainspring.core.run import ON, After, Run
-from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.redaction import masked_text
 from mainspring.core.validation import POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import ConfigurationError, near
@@ -312,6 +312,4 @@ class TaskCall(Generic[R]):
         return made
 
     def __repr__(self) -> str:
-        args, kwargs = masked(self.args, self.kwargs, self.task.func)
-        parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        return f"<TaskCall {self.task.name}({', '.join(parts)})>"
+        return f"<TaskCall {self.task.name}({masked_text(self.args, self.kwargs, self.task.func)})>"

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from mainspring.core.run import BULK_QUEUE, BY_HAND_PREFIX, Beat, Call, Error, Report, Result, Run, Status
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.showing.searching import filter_for, matching
-from mainspring.core.transitions import conclude, recover
+from mainspring.core.transitions import conclude
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import Hold, RunQuery
-from mainspring.node.settling import Settler
+from mainspring.node.settling import Settler, give_back_lapsed
 
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
@@ -35,7 +35,6 @@ NOTE_SECONDS: Final = 1.0
 """Note this often how far the action has come."""
 MOST_SINGLE_ACTS: Final = 1000
 """Record single acts for this many runs at most: the audit keeps 10,000 acts, and one action must not fill it."""
-LAPSED_PAGE_RUNS: Final = 100
 
 log = logging.getLogger("mainspring.app")
 
@@ -112,14 +111,8 @@ class BulkClaims:
         return bool(self._app.store.find_runs(query, limit=1))
 
     def _give_back(self) -> None:
-        """Free the actions of processes that are dead: there may be no node with a janitor."""
-        store = self._app.store
-        found = store.find_runs(RunQuery(lapsed=True), limit=LAPSED_PAGE_RUNS)
-        lapsed = [run for run in found if run.queue == BULK_QUEUE]
-        settler, now = Settler(store), store.beat() if lapsed else 0
-        for run in lapsed:
-            settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
-        list(settler.settle(now))
+        """Free the actions of processes that are dead."""
+        give_back_lapsed(self._app.store, lambda run: run.queue == BULK_QUEUE)
 
     def keep(self, bulk: Bulk, run: Run) -> Callable[[RunView], None]:
         """Return a function that notes, now and then, how far an action has come; it raises LostBulk."""

@@ -178,16 +178,4 @@ def _queue(info: QueueInfo) -> QueueFacts:
 
 
 def _node(info: NodeInfo) -> NodeFacts:
-    return NodeFacts(
-        id=info.id,
-        host=info.host,
-        pid=info.pid,
-        queues=info.queues,
-        state=info.state,
-        missing=info.missing,
-        stuck=info.stuck,
-        started_at=info.started_at,
-        beat_at=info.beat_at,
-        every=info.every,
-        cluster=info.cluster,
-    )
+    return NodeFacts(**{name: getattr(info, name) for name in NodeFacts.__struct_fields__})

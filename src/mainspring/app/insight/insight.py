@@ -29,7 +29,7 @@ from mainspring.core.references import variable_of
 from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
 from mainspring.core.schedules.simulating import Simulation, simulate
 from mainspring.core.showing.run_view import RunView
-from mainspring.errors import RunNotFound, near
+from mainspring.errors import near
 from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.finding import find_job
 from mainspring.jobstores.opening import absent_file
@@ -165,20 +165,19 @@ class Insight:
 
     def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:
         """Return what happened to a run, in order: each start, and each wait with its length and its cause."""
-        run_id = run if isinstance(run, str) else run.id
-        found = self._app.store.get_runs([run_id])[0]
-        if found is None:
-            raise RunNotFound(run_id)
-        return story_of(found, self._app.now(), self._app.timezone)
+        return story_of(self._app.runs.read(run), self._app.now(), self._app.timezone)
 
     def health(self, job: str | Job) -> JobHealth:
         """Return a job's health (`new`, `paused`, `up`, `late` or `down`) and the reason; raise JobLookupError."""
         found = find_job(self._app.store, job_id_of(job))
-        return self._health([found])[found.id]
+        return self.healths([found])[found.id]
 
     def healths(self, jobs: Sequence[Job] | None = None) -> dict[str, JobHealth]:
         """Return the health of each job by id: of these jobs, or of all that can be read here."""
-        return self._health(self._app.store.examine_jobs()[0] if jobs is None else jobs)
+        gatherer = Gatherer(self._app)
+        found = gatherer.store.examine_jobs()[0] if jobs is None else jobs
+        scheduled, runs = _scheduled(gatherer.scene()), recent_runs(gatherer.store, found)
+        return {job.id: health_of(job, runs[job.id], gatherer.now, scheduled=scheduled) for job in found}
 
     def simulate(
         self, days: float = 30, *, since: datetime | None = None, durations: Mapping[str, float] | None = None
@@ -213,11 +212,6 @@ class Insight:
             if fresh is None or fresh.declared == job.declared:  # only the stored job knows when its interval began
                 declared[job.id] = job
         return list(declared.values()), frozenset(job.id for job in stored if job.at is None), usual
-
-    def _health(self, jobs: Sequence[Job]) -> dict[str, JobHealth]:
-        gatherer = Gatherer(self._app)
-        scheduled, runs = _scheduled(gatherer.scene()), recent_runs(gatherer.store, jobs)
-        return {job.id: health_of(job, runs[job.id], gatherer.now, scheduled=scheduled) for job in jobs}
 
 
 def _scheduled(scene: Scene) -> bool:

@@ -16,7 +16,7 @@ from mainspring.core.run import Run, Status
 from mainspring.core.showing.failures import ErrorGroup, ErrorPage, group_errors, with_counts
 from mainspring.core.showing.run_view import RunView
 from mainspring.core.store_urls import sqlite_file
-from mainspring.errors import HistoryNotKept, RunNotFound
+from mainspring.errors import HistoryNotKept
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.finding import instant_of, newest
 
@@ -181,11 +181,7 @@ class Numbers:
 
         There is no estimate for the end of a run that has already taken longer than usual.
         """
-        run_id = run if isinstance(run, str) else run.id
-        record = self._app.store.get_runs([run_id])[0]
-        if record is None:
-            raise RunNotFound(run_id)
-        now = self._app.now()
+        record, now = self._app.runs.read(run), self._app.now()
         usual = self._usual(record)
         start: int | None = record.started_at
         if record.status is Status.PENDING:

@@ -6,25 +6,14 @@ starts it. Then it is settled with its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from mainspring.app.moving.marks import ARRIVING_AT, ended, has_moved, is_held, unfinished_copy
 from mainspring.app.moving.units import is_unreadable
-from mainspring.core.run import FINAL, Run
-from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.jobstores.finding import pages
+from mainspring.core.run import Run
+from mainspring.jobstores.base import JobStore
 
-__all__ = ["ENDED", "copy_ended", "copy_history"]
-
-ENDED: Final = RunQuery(status=tuple(sorted(FINAL)))
-COPIED_AT_ONCE: Final = 200
-
-
-def copy_history(source: JobStore, target: JobStore) -> Iterator[tuple[int, int]]:
-    """Copy all ended runs, page by page; yield the number of runs in each page, and how many were copied now."""
-    for page in pages(source, ENDED, size=COPIED_AT_ONCE):
-        yield len(page), copy_ended(target, page)
+__all__ = ["copy_ended"]
 
 
 def copy_ended(target: JobStore, runs: Sequence[Run]) -> int:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from mainspring.app.moving.history import ENDED, copy_history
 from mainspring.app.moving.jobs import JobMover
 from mainspring.app.moving.marks import ARRIVING_AT, is_held
-from mainspring.app.moving.runs import RunMover
+from mainspring.app.moving.runs import ENDED, RunMover
 from mainspring.app.moving.units import RUNNING, units
 from mainspring.core.job import Job
 from mainspring.core.run import WAITING, Status
@@ -30,6 +29,9 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 """Look this often for the ends of running runs, if the store does not report them."""
 TAKEN: Final = "runs that the target does not take: it has their id or unique key, or cannot keep them together"
 _RUNNING: Final = RunQuery(status=(Status.RUNNING,))
+
+Watch = Callable[[Iterator[int], int, str], Iterator[int]]
+"""A function that passes numbers on as they come, for example under a progress bar; it takes their sum and a label."""
 
 
 @dataclass
@@ -98,20 +100,12 @@ class Mover:
         """Return how many runs run at the source."""
         return self._source.stats(_RUNNING).matching
 
-    def finish(self) -> tuple[int, int]:
-        """Take the last steps of an earlier move that was killed; return how many jobs and runs that moved."""
-        return self._jobs.finish(), self._runs.finish()
-
-    def set_limits(self) -> None:
+    def _set_limits(self) -> None:
         """Copy the limits and pauses of queues and keys to the target, where it has none."""
         there, here = _numbers(self._target.stats()), _numbers(self._source.stats())
         for gate, number in here.items():
             if gate not in there:
                 self._target.set_gate(gate, number)
-
-    def move_job(self, job: Job) -> bool:
-        """Move a job; return False if it no longer exists."""
-        return self._jobs.move(job)
 
     def move_runs(self) -> Iterator[int]:
         """Move the waiting runs, page by page; yield the number of runs in each page."""
@@ -131,14 +125,28 @@ class Mover:
                 break
         self._source.wait(cursor, 0, ENDS)
 
-    @property
-    def copied(self) -> int:
-        """How many ended runs were copied because runs that come after them have moved."""
-        return self._runs.copied
-
-    def copy_history(self) -> Iterator[tuple[int, int]]:
-        """Copy the ended runs, page by page; yield the number of runs in each page, and how many were copied now."""
-        return copy_history(self._source, self._target)
+    def move(
+        self,
+        found: Movable,
+        *,
+        history: bool,
+        wait: bool,
+        watch: Watch = lambda numbers, total, label: numbers,
+        say: Callable[[int], None] = lambda running: None,
+    ) -> Moved:
+        """Move what `look` has found, and copy ended runs; `watch` passes on the numbers of each step as they come."""
+        self._set_limits()
+        # First take the last steps of an earlier move that was killed.
+        moved = Moved(jobs=self._jobs.finish(), runs=self._runs.finish())
+        moved.jobs += sum(watch(map(self._jobs.move, found.jobs), len(found.jobs), "jobs"))
+        moved.runs += sum(watch(self.move_runs(), found.runs, "runs"))
+        if wait:
+            moved.runs += sum(self.move_later_runs(say))
+        if history:
+            for _ in watch(self._runs.copy_history(), found.ended, "ended runs"):
+                pass
+        moved.ended, moved.stays = self._runs.copied, self.look().stays
+        return moved
 
 
 def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait: bool = False) -> Moved:
@@ -147,18 +155,7 @@ def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait
     found = mover.look()
     if taken := mover.taken(found.jobs):
         raise ConflictingIdError(taken[0])
-    mover.set_limits()
-    jobs, runs = mover.finish()
-    moved = Moved(jobs=jobs, runs=runs)
-    moved.jobs += sum(mover.move_job(job) for job in found.jobs)
-    moved.runs += sum(mover.move_runs())
-    if wait:
-        moved.runs += sum(mover.move_later_runs())
-    if history:
-        moved.ended = sum(copied for _, copied in mover.copy_history())
-    moved.ended += mover.copied
-    moved.stays = mover.look().stays
-    return moved
+    return mover.move(found, history=history, wait=wait)
 
 
 def _numbers(stats: Stats) -> dict[str, int]:

@@ -29,11 +29,12 @@ from mainspring.core.waiting.refusals import in_order
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.finding import pages
 
-__all__ = ["MOVED_AT_ONCE", "RunMover"]
+__all__ = ["ENDED", "MOVED_AT_ONCE", "RunMover"]
 
 MOVED_AT_ONCE: Final = 200
 _WAITING: Final = RunQuery(status=WAITING)
 _PENDING: Final = RunQuery(status=(Status.PENDING,))
+ENDED: Final = RunQuery(status=tuple(sorted(FINAL)))
 
 
 class RunMover:
@@ -44,7 +45,7 @@ class RunMover:
         self.left: set[str] = set()
         """Runs that the target does not take: see `_copy`."""
         self.copied = 0
-        """Ended runs that were copied because runs that come after them have moved."""
+        """How many ended runs were copied."""
 
     def finish(self) -> int:
         """Take the last step for copies of an earlier move; return how many runs that moved."""
@@ -73,6 +74,12 @@ class RunMover:
                 yield done
             if not moved:  # no run was enqueued meanwhile, and no movable run is left
                 return
+
+    def copy_history(self) -> Iterator[int]:
+        """Copy the ended runs, page by page; yield the number of runs in each page."""
+        for page in pages(self._source, ENDED, size=MOVED_AT_ONCE):
+            self.copied += copy_ended(self._target, page)
+            yield len(page)
 
     def _move(self, found: Sequence[Unit]) -> int:
         frozen, others = self._hold(found)

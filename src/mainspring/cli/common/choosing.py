@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -20,6 +20,7 @@ from mainspring.errors import RunNotFound, near
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.app.insight.bulk import BulkVerb
 
 __all__ = ["ChosenRuns", "FilterCommand", "ask", "on_runs", "read_filter", "words_of"]
 
@@ -72,8 +73,10 @@ class ChosenRuns(NamedTuple):
     dry_run: bool
     yes: bool
 
-    def each(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
-        """Act on each run whose status is in `able`; exit with 1 if any of them failed."""
+    def each(self, verb: str, **options: Any) -> None:
+        """Act on each run that the verb applies to; exit with 1 if any of them failed."""
+        from mainspring.app.insight.bulk import VERBS
+
         words = self.words
         if not words:
             raise CommandFailed(
@@ -85,18 +88,20 @@ class ChosenRuns(NamedTuple):
             raise CommandFailed(
                 f"give either ids or a filter: {other!r} is not a condition such as status:failed", code=USAGE
             )
+        act = functools.partial(getattr(self.app, verb), **options)
         if terms:
-            self._matching(verb, done, able, act)
+            self._matching(verb, VERBS[verb], act)
         else:
-            self._by_ids(verb, done, able, act)
+            self._by_ids(verb, VERBS[verb], act)
 
-    def _matching(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
+    def _matching(self, verb: str, meaning: BulkVerb, act: Callable[[str], Any]) -> None:
         from mainspring.core.showing.searching import matching
 
+        done = meaning.done
         chosen: list[str] = []
         others: Counter[str] = Counter()
         for run in matching(self.app.runs, read_filter(self.app, self.words)):
-            if run.status in able:
+            if run.status in meaning.able:
                 chosen.append(run.id)
             else:
                 others[str(run.status)] += 1
@@ -117,23 +122,23 @@ class ChosenRuns(NamedTuple):
             raise CommandFailed(f"{several(len(failures), 'run')} could not be {done}", command("runs list"))
         return None
 
-    def _by_ids(self, verb: str, done: str, able: Collection[str], act: Callable[[str], Any]) -> None:
-        failed = False
+    def _by_ids(self, verb: str, meaning: BulkVerb, act: Callable[[str], Any]) -> None:
+        failed, done = False, meaning.done
         for run_id in self.words:
-            problem = self._foresee(run_id, done, able) if self.dry_run else self._try(act, run_id, verb)
+            problem = self._foresee(run_id, meaning) if self.dry_run else self._try(act, run_id, verb)
             failed = failed or bool(problem)
             words = f"would be {done}" if self.dry_run else done
             click.echo(problem if problem else f"{words} {visible(run_id)}", err=bool(problem))
         if failed:
             raise CommandFailed(f"not all could be {done}", command("runs list"))
 
-    def _foresee(self, run_id: str, done: str, able: Collection[str]) -> str:
+    def _foresee(self, run_id: str, meaning: BulkVerb) -> str:
         """Return what would go wrong with a run; empty if nothing would."""
         try:
             status = self.app.get(run_id).status
         except RunNotFound:
             return _not_found(run_id)
-        return "" if status in able else f"{run_id}: it is {status} and cannot be {done}"
+        return "" if status in meaning.able else f"{run_id}: it is {status} and cannot be {meaning.done}"
 
     def _try(self, act: Callable[[str], Any], run_id: str, verb: str) -> str:
         """Act on a run; return what went wrong, or an empty text."""

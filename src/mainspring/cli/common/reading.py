@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mainspring.cli.common.failing import USAGE, CommandFailed, command, usage_errors
+from mainspring.cli.common.target import stacked
 from mainspring.core.instants import from_us
-from mainspring.core.quantities import read_seconds, read_value
+from mainspring.core.quantities import read_seconds, read_time, read_value
 from mainspring.core.validation import check_queue
 from mainspring.errors import TaskNotFound, near
 from mainspring.triggers.zones import astimezone
-from mainspring.util import datetime_utc_add
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -38,9 +38,6 @@ __all__ = [
 ]
 
 _NAMED: Final = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]
@@ -119,23 +116,15 @@ def read_past(text: str, now: int, zone: tzinfo) -> datetime:
 
 
 def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: str) -> datetime:
-    text, present = text.strip(), from_us(now).astimezone(zone)
-    length = read_seconds(text)
+    text = text.strip()
     try:
-        if length is not None:
-            return datetime_utc_add(present, timedelta(seconds=direction * length))
-        if clock := _CLOCK_TIME.fullmatch(text):
-            moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            passed = moment <= present
-            return moment if passed == (direction < 0) else moment + timedelta(days=direction)
-        moment = datetime.fromisoformat(text)
+        return read_time(text, from_us(now, zone), direction)
     except (OverflowError, ValueError):
         raise CommandFailed(
             f"{text!r} is not a time; write {length_in_words} (5m, 1h30m), a time of day (14:00), or a date "
             "(2026-03-01T14:00)",
             code=USAGE,
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
 
 
 # -- schedules -----------------------------------------------------------------------------------------------------
@@ -163,21 +152,14 @@ def read_excluding(trigger: BaseTrigger, exclude: Sequence[str], zone: tzinfo, n
         ) from None
 
 
-def trigger_options(func: Callback) -> Callback:
-    """Add the options that say when a job fires."""
-    for option in reversed(
-        (
-            click.option("--cron", metavar="EXPR", help="Fire by a crontab expression, as in '0 3 * * *'."),
-            click.option("--every", type=Length(), metavar="LENGTH", help="Fire every 90s, 5m, 1h30m, 2d."),
-            click.option("--at", metavar="TIME", help="Fire once: at 14:00, 2026-03-01T14:00, or 5m from now."),
-            click.option(
-                "--timezone", "--tz", metavar="ZONE", help="The zone of --cron and --at; the app's if absent."
-            ),
-            exclude_option,
-        )
-    ):
-        func = option(func)
-    return func
+trigger_options: Final = stacked(
+    click.option("--cron", metavar="EXPR", help="Fire by a crontab expression, as in '0 3 * * *'."),
+    click.option("--every", type=Length(), metavar="LENGTH", help="Fire every 90s, 5m, 1h30m, 2d."),
+    click.option("--at", metavar="TIME", help="Fire once: at 14:00, 2026-03-01T14:00, or 5m from now."),
+    click.option("--timezone", "--tz", metavar="ZONE", help="The zone of --cron and --at; the app's if absent."),
+    exclude_option,
+)
+"""Adds the options that say when a job fires."""
 
 
 def read_trigger(
@@ -223,19 +205,14 @@ def _trigger(
     return None
 
 
-def policy_options(func: Callback) -> Callback:
-    """Add the options that say how a run is executed."""
-    for option in reversed(
-        (
-            click.option("-q", "--queue", default=None, help="Its queue; the task's by default."),
-            click.option("--priority", type=click.IntRange(-100, 100), default=None, help="From -100 to 100."),
-            click.option("--retries", type=click.IntRange(0), default=None, help="Tries after a failure."),
-            click.option("--run-timeout", type=Length(), default=None, help="Stop a run after this long."),
-            click.option("--retention", type=Length(), default=None, help="Keep an ended run this long."),
-        )
-    ):
-        func = option(func)
-    return func
+policy_options: Final = stacked(
+    click.option("-q", "--queue", default=None, help="Its queue; the task's by default."),
+    click.option("--priority", type=click.IntRange(-100, 100), default=None, help="From -100 to 100."),
+    click.option("--retries", type=click.IntRange(0), default=None, help="Tries after a failure."),
+    click.option("--run-timeout", type=Length(), default=None, help="Stop a run after this long."),
+    click.option("--retention", type=Length(), default=None, help="Keep an ended run this long."),
+)
+"""Adds the options that say how a run is executed."""
 
 
 def policy_of(

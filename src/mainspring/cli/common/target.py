@@ -30,6 +30,7 @@ __all__ = [
     "on_app",
     "on_new_app",
     "opened",
+    "stacked",
     "target_of",
     "target_options",
     "why_option",
@@ -47,15 +48,25 @@ Callback = TypeVar("Callback", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
-def target_options(func: Callback) -> Callback:
-    """Add the options that say which app or store a command acts on."""
-    func = click.option("--name", default="mainspring", show_default=True, help="The app's name, if --app is a URL.")(
-        func
-    )
-    return click.option(
+def stacked(*decorators: Callable[[Any], Any]) -> Callable[[Callback], Callback]:
+    """Return one decorator in place of several; the help shows their options in this order."""
+
+    def decorate(func: Callback) -> Callback:
+        for decorator in reversed(decorators):
+            func = decorator(func)
+        return func
+
+    return decorate
+
+
+target_options: Final = stacked(
+    click.option(
         "-a", "--app", "where", default=None, metavar="MODULE:APP|URL",
         help=f"The app, or its store's URL. By default ${APP_VARIABLE}, else ${URL_VARIABLE}.",
-    )(func)  # fmt: skip
+    ),
+    click.option("--name", default="mainspring", show_default=True, help="The app's name, if --app is a URL."),
+)  # fmt: skip
+"""Adds the options that say which app or store a command acts on."""
 
 
 def on_app(func: Callable[Concatenate[Mainspring, ...], R], *, may_be_new: bool = False) -> Callable[..., R]:
@@ -86,9 +97,7 @@ def why_option(func: Callback) -> Callback:
     return click.option("--why", default="", expose_value=False, callback=keep, help="Why, for the audit.")(func)
 
 
-def json_option(func: Callback) -> Callback:
-    """Add the option to print JSON."""
-    return click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")(func)
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
 
 def target_of(where: str | None) -> str:

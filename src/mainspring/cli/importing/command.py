@@ -18,6 +18,7 @@ from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core import transitions
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import Status
@@ -210,7 +211,7 @@ def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
     present = {*(job.id for job in readable), *unreadable, *(job.id for job in store.get_jobs(broken=True).broken)}
     taken = [job.id for job in jobs if job.id in present]
     if taken:
-        shown = ", ".join(repr(job_id) for job_id in taken[:10]) + (", ..." if len(taken) > 10 else "")
+        shown = listed(list(map(repr, taken)), 10)
         raise click.ClickException(
             f"{len(taken)} of the {len(jobs)} jobs are in {without_password(target)} already ({shown});"
             " nothing was imported. --replace overwrites them"
@@ -266,7 +267,7 @@ def _to_be_missed(jobs: Sequence[Job]) -> Iterator[str]:
 def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Codec) -> str:
     how = "signed" if codec.signed else "unsigned"
     rest = f", {len(refused)} left alone" if refused else ""
-    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} {verb}, {how}{rest}"
+    return f"{several(len(jobs), 'job')} {verb}, {how}{rest}"
 
 
 def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:

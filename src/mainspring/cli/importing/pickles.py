@@ -27,11 +27,10 @@ from mainspring.triggers import (
     IntervalTrigger,
     OrTrigger,
 )
+from mainspring.triggers.cron.fields import MONTHS, WEEKDAYS
 
 __all__ = ["read_job"]
 
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _POSITIONS: Final = ("1st", "2nd", "3rd", "4th", "5th", "last")
 _TYPES: Final = (
     set, frozenset, bytearray, complex, datetime, date, time, timedelta, timezone, Decimal, UUID,
@@ -176,11 +175,11 @@ def _expression(found: _StandIn) -> str:
     if name == "LastDayOfMonthExpression":
         return "last"
     if name == "WeekdayPositionExpression":
-        return f"{_POSITIONS[state['option_num']]} {_WEEKDAYS[state['weekday']]}"
+        return f"{_POSITIONS[state['option_num']]} {WEEKDAYS[state['weekday']]}"
     words: dict[str, Callable[[int], str]] = {
         "RangeExpression": str,
-        "MonthRangeExpression": lambda number: _MONTHS[number - 1],
-        "WeekdayRangeExpression": lambda number: _WEEKDAYS[number],
+        "MonthRangeExpression": lambda number: MONTHS[number - 1],
+        "WeekdayRangeExpression": lambda number: WEEKDAYS[number],
     }
     if name not in words:
         raise ValueError(f"its cron trigger has a {name}, which mainspring does not know")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import islice
 
 import click
 
@@ -11,6 +12,7 @@ from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.reading import exclude_option, read_excluding
 from mainspring.cli.common.target import json_option
 from mainspring.core.instants import from_us, to_us
+from mainspring.core.schedules.upcoming import fires_from
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.clock_notes import fire_note
 from mainspring.triggers.cron import CronTrigger
@@ -42,7 +44,7 @@ def cron(
     plain = _trigger(expression, timezone)
     start = _start(after, plain)
     trigger = read_excluding(plain, exclude, plain.timezone, start)
-    fires = _fires(trigger, start, count)
+    fires = list(islice(fires_from(trigger, trigger.next_fire(None, start)), count))
     notes = [_note(trigger, fire, before) for fire, before in zip(fires, [None, *fires], strict=False)]
     if as_json:
         times = [{"time": from_us(at, plain.timezone), "note": note} for at, note in zip(fires, notes, strict=True)]
@@ -73,12 +75,3 @@ def _start(after: str | None, trigger: CronTrigger) -> int:
 def _note(trigger: BaseTrigger, fire: int, before: int | None) -> str | None:
     note = fire_note(trigger, fire, before)
     return None if note is None else note.text
-
-
-def _fires(trigger: BaseTrigger, start: int, count: int) -> list[int]:
-    fires: list[int] = []
-    fire = trigger.next_fire(None, start)
-    while fire is not None and len(fires) < count:
-        fires.append(fire)
-        fire = trigger.next_fire(fire, fire)
-    return fires

@@ -15,6 +15,7 @@ from mainspring.cli.common.failing import FAILED, UNREACHABLE, CommandFailed
 from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.target import json_option, opened, target_of, target_options
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import several
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def doctor(target: str | None, where: str | None, name: str, require: str | None
 
 def _show(found: Diagnosis) -> None:
     show_findings(found.findings)
-    counts = {mark: found.count(mark) for mark in ("problem", "warning")}
-    words = [f"{number} {mark}{'s' * (number != 1)}" for mark, number in counts.items()]
+    words = [several(found.count(mark), mark) for mark in ("problem", "warning")]
     click.echo(f"{found.level}; {', '.join(words)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.acting import act_on_jobs, acting_options, when
 from mainspring.cli.jobs.group import choose, jobs, only, read_jobs
-from mainspring.core.insight.wording import several
+from mainspring.core.insight.wording import listed, several
 from mainspring.core.schedules.declaration import SCHEDULE, Difference
 from mainspring.core.showing.redaction import masked
 from mainspring.core.validation import check_queue
@@ -22,7 +23,6 @@ from mainspring.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.app.declaring.task import Task
     from mainspring.core.job import Job
 
 __all__ = ["adopt", "backfill", "diff", "export", "import_"]
@@ -46,7 +46,7 @@ def diff(app: Mainspring, job_ids: tuple[str, ...], check: bool, as_json: bool) 
     wanted = set(job_ids)
     known = {job.id for job in choose(app, job_ids)} if job_ids else set()
     found = [each for each in app.differences() if not wanted or each.job in wanted | known]
-    functions = {job.id: app.tasks.get(job.call.task_name) for job in app.store.examine_jobs()[0]}
+    functions = {job.id: app.tasks.function(job.call.task_name) for job in app.store.examine_jobs()[0]}
     rows = [
         (each.job, each.field, *_sides(each, functions.get(each.job)), each.by or "", _moment(each)) for each in found
     ]
@@ -69,7 +69,7 @@ def _moment(difference: Difference) -> str:
     return "" if difference.at is None else f"{difference.at:%Y-%m-%d %H:%M:%S %Z}"
 
 
-def _sides(difference: Difference, task: Task[..., Any] | None) -> tuple[str, str]:
+def _sides(difference: Difference, func: Callable[..., Any] | None) -> tuple[str, str]:
     """Return the values in the code and in the store, with secrets masked."""
 
     def shown(value: Any) -> str:
@@ -78,7 +78,7 @@ def _sides(difference: Difference, task: Task[..., Any] | None) -> tuple[str, st
         if difference.field == SCHEDULE:
             return "absent"
         if difference.field == "args":
-            return repr(masked(value, {}, None if task is None else task.func)[0])
+            return repr(masked(value, {}, func)[0])
         return repr(masked((), {difference.field: value})[1][difference.field])
 
     return shown(difference.code), shown(difference.store)
@@ -200,7 +200,7 @@ def import_(app: Mainspring, file: str, replace: bool, paused: bool, queue: str 
         _prepare(job, queue, paused)
     taken = {job.id for job in read_jobs(app)} & {job.id for job in found}
     if taken and not replace:
-        shown = ", ".join(sorted(taken)[:5]) + (", ..." if len(taken) > 5 else "")
+        shown = listed(sorted(taken), 5)
         raise CommandFailed(
             f"{several(len(taken), 'job')} of {len(found)} are there already ({shown}); nothing was imported. "
             "--replace overwrites them",

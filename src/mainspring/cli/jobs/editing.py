@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,10 +21,11 @@ from mainspring.cli.common.reading import (
     read_trigger,
     trigger_options,
 )
-from mainspring.cli.common.target import on_app, on_new_app
+from mainspring.cli.common.target import on_app, on_new_app, stacked
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
-from mainspring.core.instants import from_us, to_us
+from mainspring.core.instants import from_us
+from mainspring.core.schedules.upcoming import fires_from
 from mainspring.core.validation import OVERLAPS, check_queue
 from mainspring.errors import ConflictingIdError
 from mainspring.triggers.excluding import like
@@ -38,32 +39,25 @@ __all__ = ["add", "edit"]
 
 _ANY: Final = "any"
 _AUTO: Final = "auto"
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-def _job_options(func: Callback) -> Callback:
-    for option in (
-        click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
-        click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
-        click.option(
-            "--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above --max-instances does."
-        ),
-        click.option(
-            "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
-        ),
-        click.option(
-            "--down-after",
-            default=None,
-            metavar="LENGTH|auto",
-            help="Call the job down if a fire has not ended by then.",
-        ),
-        click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
-        policy_options,
-        click.option("--job-name", default=None, help="A name to show; the task's by default."),
-        trigger_options,
-    ):
-        func = option(func)
-    return func
+_job_options: Final = stacked(
+    trigger_options,
+    click.option("--job-name", default=None, help="A name to show; the task's by default."),
+    policy_options,
+    click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
+    click.option(
+        "--down-after", default=None, metavar="LENGTH|auto", help="Call the job down if a fire has not ended by then."
+    ),
+    click.option(
+        "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
+    ),
+    click.option(
+        "--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above --max-instances does."
+    ),
+    click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
+    click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
+)
 
 
 @jobs.command()
@@ -123,14 +117,10 @@ def add(
 
 
 def _preview(app: Mainspring, trigger: BaseTrigger) -> None:
-    moment: datetime | None = _first_fire(app, trigger)
+    first = _first_fire(app, trigger)
     echo("would fire")
-    for _ in range(5):
-        if moment is None:
-            break
-        echo(f"  {moment.astimezone(trigger.timezone or app.timezone):%a %Y-%m-%d %H:%M:%S %Z}")
-        following = trigger.next_fire(to_us(moment), to_us(moment))
-        moment = None if following is None else from_us(following)
+    for fire in islice(fires_from(trigger, first), 5):
+        echo(f"  {from_us(fire, trigger.timezone or app.timezone):%a %Y-%m-%d %H:%M:%S %Z}")
 
 
 @jobs.command()
@@ -181,7 +171,7 @@ def edit(
     if trigger is not None:
         changes["trigger"] = trigger
         if job.at is not None:  # a paused job stays paused
-            changes["next_run_time"] = _first_fire(app, trigger)
+            changes["next_run_time"] = from_us(_first_fire(app, trigger))
     if next_time_ is not None:
         changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
     if not changes:
@@ -225,11 +215,11 @@ def _next(app: Mainspring, job: Job) -> str:
     return f"next at {moment}, {how_soon}" if how_soon else "it is paused"
 
 
-def _first_fire(app: Mainspring, trigger: BaseTrigger) -> datetime:
+def _first_fire(app: Mainspring, trigger: BaseTrigger) -> int:
     first = trigger.next_fire(None, app.now())
     if first is None:
         raise CommandFailed("it would never fire")
-    return from_us(first)
+    return first
 
 
 def _evolved(job: Job, changes: Mapping[str, Any]) -> Job:

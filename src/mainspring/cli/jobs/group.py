@@ -12,7 +12,7 @@ from mainspring.cli.common.verbs import VerbGroup
 from mainspring.cli.common.visible import visible
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us
-from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.redaction import masked_text
 from mainspring.errors import JobLookupError
 
 if TYPE_CHECKING:
@@ -83,10 +83,8 @@ def queue_of(job: Job) -> str:
 
 def shown_call(app: Mainspring, job: Job) -> str:
     """Return the call of a job for display: its name and arguments, with secrets masked."""
-    task = app.tasks.get(job.call.task_name)
-    args, kwargs = masked(job.args, job.kwargs, None if task is None else task.func)
-    shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-    return f"{job.name or job.call.task_name}({', '.join(shown)})"
+    arguments = masked_text(job.args, job.kwargs, app.tasks.function(job.call.task_name))
+    return f"{job.name or job.call.task_name}({arguments})"
 
 
 def only(app: Mainspring, job_id: str) -> Job:

@@ -13,6 +13,7 @@ from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, r
 from mainspring.core.insight.health import JobState
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us, to_us
+from mainspring.core.job import FIRING_FIELDS
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.errors import near
 from mainspring.triggers.excluding import ExcludingTrigger
@@ -94,12 +95,7 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "health_reason": health.why,
         "queue": queue_of(job) or None,
         "executor": job.executor,
-        "coalesce": job.coalesce,
-        "max_instances": job.max_instances,
-        "overlap": job.overlap,
-        "misfire_grace_time": job.misfire_grace_time,
-        "late_after": job.late_after,
-        "down_after": job.down_after,
+        **{name: getattr(job, name) for name in FIRING_FIELDS},
         "declared": job.declared is not None,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,15 +13,12 @@ from mainspring.cli.common.reading import policy_of, policy_options, read_argume
 from mainspring.cli.common.target import json_option, on_app
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
-from mainspring.core.run import FINAL, UNFINISHED, WAITING, Status
 from mainspring.errors import RunNotFound
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 __all__ = ["again", "cancel", "delete", "move", "postpone", "prioritize", "retry"]
-
-_RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
 
 
 @runs.command(cls=FilterCommand)
@@ -37,7 +34,7 @@ def retry(chosen: ChosenRuns, at: str | None) -> None:
     """
     app = chosen.app
     moment = None if at is None else read_moment(at, app.now(), app.timezone)
-    chosen.each("retry", "sent back", _RETRYABLE, lambda run_id: app.retry(run_id, at=moment))
+    chosen.each("retry", at=moment)
 
 
 @runs.command()
@@ -73,57 +70,56 @@ def again(app: Mainspring, run_id: str, words: tuple[str, ...], at: str | None, 
 @runs.command(cls=FilterCommand)
 @on_runs
 def cancel(chosen: ChosenRuns) -> None:
-    """Cancel runs: those that wait at once, those that run by stopping them.
+    """Cancel waiting runs at once, and stop running ones.
 
     \b
     Examples:
       mainspring runs cancel 019a8c3b5e7d0c4f2a --app shop:app
       mainspring runs cancel status:waiting task:send* --dry-run --app shop:app
     """
-    chosen.each("cancel", "cancelled", UNFINISHED, chosen.app.cancel)
+    chosen.each("cancel")
 
 
 @runs.command(cls=FilterCommand)
 @click.option("--to", "queue", required=True, metavar="QUEUE", callback=read_queue, help="The queue to wait in.")
 @on_runs
 def move(chosen: ChosenRuns, queue: str) -> None:
-    """Have runs that wait wait in another queue.
+    """Move waiting runs to another queue.
 
     \b
     Examples:
       mainspring runs move 019a8c3b5e7d0c4f2a --to slow --app shop:app
       mainspring runs move status:waiting task:resize --to slow --dry-run --app shop:app
     """
-    chosen.each("move", "moved", WAITING, lambda run_id: chosen.app.move(run_id, queue))
+    chosen.each("move", queue=queue)
 
 
 @runs.command(cls=FilterCommand)
 @click.option("--until", required=True, metavar="TIME", help="14:00, 2026-03-01T14:00, or 5m from now.")
 @on_runs
 def postpone(chosen: ChosenRuns, until: str) -> None:
-    """Let runs that wait start at another time, later or earlier.
+    """Let waiting runs start at another time, later or earlier.
 
     \b
     Examples:
       mainspring runs postpone 019a8c3b5e7d0c4f2a --until 2h --app shop:app
       mainspring runs postpone status:waiting queue:mail --until 18:00 --dry-run --app shop:app
     """
-    moment = read_moment(until, chosen.app.now(), chosen.app.timezone)
-    chosen.each("postpone", "postponed", WAITING, lambda run_id: chosen.app.postpone(run_id, moment))
+    chosen.each("postpone", at=read_moment(until, chosen.app.now(), chosen.app.timezone))
 
 
 @runs.command(cls=FilterCommand)
 @click.option("--priority", required=True, type=click.IntRange(-100, 100), help="From -100 to 100; 0 is usual.")
 @on_runs
 def prioritize(chosen: ChosenRuns, priority: int) -> None:
-    """Give runs that wait another priority: higher ones start first.
+    """Give waiting runs another priority: higher ones start first.
 
     \b
     Examples:
       mainspring runs prioritize 019a8c3b5e7d0c4f2a --priority 50 --app shop:app
       mainspring runs prioritize status:waiting arg.user:42 --priority 10 --dry-run --app shop:app
     """
-    chosen.each("prioritize", "prioritized", WAITING, lambda run_id: chosen.app.prioritize(run_id, priority))
+    chosen.each("prioritize", priority=priority)
 
 
 @runs.command(cls=FilterCommand)
@@ -136,4 +132,4 @@ def delete(chosen: ChosenRuns) -> None:
       mainspring runs delete 019a8c3b5e7d0c4f2a --app shop:app
       mainspring runs delete status:succeeded until:2d --dry-run --app shop:app
     """
-    chosen.each("delete", "deleted", FINAL, chosen.app.delete)
+    chosen.each("delete")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.cli.common.output import ago, length
 from mainspring.cli.jobs.group import next_time
+from mainspring.cli.nodes import node_cells, node_data
 from mainspring.cli.queues import queue_cells, queues_data
 from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
-from mainspring.core.insight.wording import duration, several
+from mainspring.core.insight.wording import several
 from mainspring.core.instants import from_us
 from mainspring.core.showing.redaction import without_password
 
@@ -89,17 +90,8 @@ def _queues(app: Mainspring, nodes: Sequence[NodeInfo], now: int) -> list[Row]:
 
 
 def _node(node: NodeInfo, now: int) -> Row:
-    up, heard = duration(now - node.started_at), ago(now - node.beat_at)
-    served = ", ".join(node.queues) or "none: it only schedules"
-    data = {
-        "host": node.host,
-        "pid": node.pid,
-        "state": node.state,
-        "queues": list(node.queues),
-        "uptime_seconds": max(0, now - node.started_at) / 1e6,
-        "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
-    }
-    return Row(node.id, (f"{node.host}:{node.pid}", node.state, up, heard, served), node.state, data)
+    cells = (f"{node.host}:{node.pid}", *node_cells(node, now))
+    return Row(node.id, cells, node.state, node_data(node, now))
 
 
 def _jobs(app: Mainspring, now: int) -> list[Row]:

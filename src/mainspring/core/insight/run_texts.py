@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.core.run import FINAL, Run, Status
-from mainspring.core.showing.redaction import masked
+from mainspring.core.showing.redaction import masked_text
 from mainspring.core.showing.run_view import RunView
 
 __all__ = ["arguments_text", "kind_of", "late_of", "says", "shown_call", "starts_text", "took_of", "waited_of"]
@@ -61,8 +61,7 @@ def says(run: RunView) -> str:
 
 def arguments_text(run: RunView, func: Callable[..., Any] | None) -> str:
     """Return the arguments of a run's call to show, with secrets masked."""
-    args, kwargs = masked(run.args, run.kwargs, func)
-    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+    return masked_text(run.args, run.kwargs, func)
 
 
 def shown_call(run: RunView, func: Callable[..., Any] | None) -> str:

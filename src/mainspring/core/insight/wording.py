@@ -64,7 +64,8 @@ def held_runs(waiting: int, delayed: int) -> str:
     return f"{several(waiting, 'run')} waiting{f' and {delayed:,} for later' if delayed else ''}"
 
 
-def brief(text: str) -> str:
-    """Return a text in one line, cut at the limit."""
+def brief(text: str, most: int = BRIEF) -> str:
+    """Return a text in one line without control characters, cut at the limit."""
     line = " ".join(text.split())
-    return line if len(line) <= BRIEF else f"{line[: BRIEF - 1]}…"
+    line = line if line.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
+    return line if len(line) <= most else f"{line[: most - 1]}…"

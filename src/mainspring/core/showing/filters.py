@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cache
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
 
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.run_texts import kind_of
-from mainspring.core.instants import SECOND, from_us, to_us
-from mainspring.core.quantities import read_seconds
+from mainspring.core.instants import to_us
+from mainspring.core.quantities import read_seconds, read_time
 from mainspring.core.references import parameters_of
 from mainspring.core.run import Status
 from mainspring.core.showing.redaction import masked
@@ -55,7 +55,6 @@ KEYS: Final = ("status", *_NAMES, "by", "error", "text", *_MOMENTS, *_LENGTHS, *
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _VALUE: Final = re.compile(r'(?:[^,"]|"[^"]*")+')
 _COMPARISON: Final = re.compile(r"(>=|<=|>|<|=)?\s*(.*)", re.DOTALL)
-_CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {">=": ge, "<=": le, ">": gt, "<": lt, "=": eq}
 
 Test = Callable[[RunView, Callable[..., Any] | None], bool]
@@ -244,21 +243,13 @@ def _status_test(word: str, now: int) -> Test:
 
 
 def _moment(key: str, value: str, now: datetime) -> datetime:
-    length = read_seconds(value)
     try:
-        if length is not None:
-            # Count real time: the wall clock has an hour too many or too few if it was changed meanwhile.
-            return from_us(to_us(now) - round(length * SECOND), now.tzinfo or UTC)
-        if clock := _CLOCK_TIME.fullmatch(value):
-            moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            return moment if moment <= now else moment - timedelta(days=1)
-        moment = datetime.fromisoformat(value)
+        return read_time(value, now, -1)
     except (OverflowError, ValueError):
         raise FilterError(
             f"{key}:{value} is not a time; write how long ago ({key}:1h, {key}:30m, {key}:2d), a time of the last day "
             f"({key}:14:00), or a date ({key}:2026-03-01, {key}:2026-03-01T14:00)"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo)
 
 
 def _length_test(key: str, value: str, now: int) -> Test:

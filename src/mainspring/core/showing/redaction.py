@@ -13,7 +13,16 @@ from typing import Any, Final, Generic, TypeVar
 from mainspring.core.references import parameters_of
 from mainspring.errors import is_own
 
-__all__ = ["HIDDEN", "Secret", "call_text", "is_secret_name", "masked", "parameters_text", "without_password"]
+__all__ = [
+    "HIDDEN",
+    "Secret",
+    "call_text",
+    "is_secret_name",
+    "masked",
+    "masked_text",
+    "parameters_text",
+    "without_password",
+]
 
 T = TypeVar("T")
 
@@ -71,6 +80,12 @@ def masked(
         for number, value in enumerate(args)
     ]
     return tuple(shown), _masked(dict(kwargs), 0)
+
+
+def masked_text(args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None) -> str:
+    """Return arguments as a call shows them, with secrets masked."""
+    args, kwargs = masked(args, kwargs, func)
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
 
 
 def _masked(value: Any, depth: int) -> Any:

@@ -8,14 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.core.insight.wording import brief
 from mainspring.core.instants import from_us
 from mainspring.core.policy import Policy
 from mainspring.core.run import FINAL, After, Call, Run, Status
 
 __all__ = ["RunError", "RunPage", "RunStart", "RunView"]
-
-MESSAGE_CHARS_SHOWN: Final = 200
-"""Show at most this many characters of an error's message or a reason in the repr of a run."""
 
 _FIELDS: Final = (
     *(
@@ -226,21 +224,16 @@ class RunView:
 
     def __repr__(self) -> str:
         run = self._run
-        parts = [f"<Run {run.id} {_brief(run.name)} {run.status}"]
+        parts = [f"<Run {run.id} {brief(run.name)} {run.status}"]
         if run.unverified is not None:
             parts.append(" unverified")
         if run.reason:
-            parts.append(f" ({_brief(run.reason)})")
+            parts.append(f" ({brief(run.reason)})")
         if self.duration is not None:
             parts.append(f" in {self.duration:.3g} s")
         if run.errors and run.status is not Status.SUCCEEDED:
-            parts.append(f": {_brief(str(self.error))}")
+            parts.append(f": {brief(str(self.error))}")
         return "".join(parts) + ">"
-
-
-def _brief(text: str) -> str:
-    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
-    return text if len(text) <= MESSAGE_CHARS_SHOWN else f"{text[: MESSAGE_CHARS_SHOWN - 3]}..."
 
 
 class RunPage(list[RunView]):

@@ -1,4 +1,7 @@
-"""`previous`: the result of the call before, in the arguments of a chain."""
+"""`previous`: the result of the call before, in the arguments of a chain.
+
+It has a module of its own, because no call is searched for placeholders until this process has made one.
+"""
 
 from __future__ import annotations
 

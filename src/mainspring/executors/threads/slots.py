@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mainspring.core.references import ref_to_obj
-from mainspring.core.run import Report, Result
+from mainspring.core.run import Report, Result, Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import (
@@ -236,6 +236,10 @@ class Slots:
     def has_lost(self, thread: threading.Thread) -> bool:
         """Return True if a thread is stuck in its slot."""
         return any(slot.stuck and slot.thread is thread for slot in list(self._slots))
+
+    def withdraw(self, older_than: int | None) -> list[Run]:
+        """Return nothing: every run in a slot has started."""
+        return []
 
     def cancel(self, run_id: str) -> bool:
         """Stop the run of this id if it is in a slot."""

@@ -90,7 +90,7 @@ class RunEvents:
             self.submitted((run for run in runs if run.job_id is None), alias)
 
     def _submitted(self, run: Run, fires: Sequence[Run], alias: str) -> None:
-        times = [self._local(_due(each)) for each in fires]
+        times = [self._local(each.due_at) for each in fires]
         self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
 
     def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
@@ -121,7 +121,7 @@ class RunEvents:
         if not self.listeners.mask & code:
             return
         event: JobEvent
-        when = self._local(_due(run) if run.last is None else run.last)
+        when = self._local(run.due_at if run.last is None else run.last)
         if code == EVENT_JOB_MAX_INSTANCES:
             event = JobSubmissionEvent(code, run.job_id, alias, [when])
         elif code in (EVENT_RUN_CANCELLED, EVENT_RUN_BROKEN):
@@ -161,10 +161,6 @@ class RunEvents:
 
     def _local(self, us: int) -> datetime:
         return from_us(us).astimezone(self._zone())
-
-
-def _due(run: Run) -> int:
-    return run.run_at if run.fire_time is None else run.fire_time
 
 
 def _about(run: Run, event: JobEvent) -> JobEvent:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from mainspring.core.insight.wording import duration
+from mainspring.core.insight.wording import brief, duration
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.run import Outcome, Report, Result, Run, Status
@@ -170,10 +170,7 @@ def _last_error(run: Run) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text as one line, cut, without control characters."""
-    text = " ".join(text.split())
-    text = text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return text if len(text) <= MESSAGE_CHARS_LOGGED else f"{text[: MESSAGE_CHARS_LOGGED - 1]}…"
+    return brief(text, MESSAGE_CHARS_LOGGED)
 
 
 def _length(us: int) -> str:

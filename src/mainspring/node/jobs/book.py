@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.ids import check_id, pin
 from mainspring.core.instants import SECOND, from_us
-from mainspring.core.job import Job
+from mainspring.core.job import FIRING_FIELDS, Job
 from mainspring.core.plan import Firing, Place, make_runs, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
@@ -38,8 +38,8 @@ RUN_NOW_TRIES: Final = 1000
 MOST_BACKFILLED: Final = 1000
 """Run at most this many fires in one backfill: one write stores all their runs, which run one after another."""
 JOB_OPTIONS: Final = POLICY_FIELDS | {
-    *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
-    *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
+    *FIRING_FIELDS,
+    *("args", "kwargs", "id", "name", "next_run_time", "exclude", "queue", "shard", "replace_existing"),
 }
 """The options of a job besides those of its trigger; the error about a misspelt option suggests one of them."""
 
@@ -60,9 +60,7 @@ class JobBook(JobLookup):
     """
 
     log = logging.getLogger("mainspring.scheduler")
-    fields: frozenset[str] = frozenset(
-        ("queue", "misfire_grace_time", "coalesce", "max_instances", "overlap", "late_after", "down_after")
-    )
+    fields: frozenset[str] = frozenset(("queue", *FIRING_FIELDS))
     """The plain attributes of a job that the caller may set."""
     options: frozenset[str] = JOB_OPTIONS
     """The options to suggest when the caller misspells one; a trigger adds its own."""

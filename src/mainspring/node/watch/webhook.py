@@ -83,9 +83,9 @@ def check_url(url: str) -> tuple[str, str]:
     return url, f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
-def ping_url(url: str, timeout: float = TIMEOUT_SECONDS) -> int:
+def ping_url(url: str) -> int:
     """Call a heartbeat URL, such as one of healthchecks.io, by GET; return the status of the answer."""
-    return _request(url, timeout, None, {})
+    return _request(url, TIMEOUT_SECONDS, None, {})
 
 
 def _request(url: str, timeout: float, content: bytes | None, headers: Mapping[str, str]) -> int:

@@ -6,11 +6,10 @@ from typing import Final
 
 from mainspring.triggers.cron.fields import LIMITS, CronField
 from mainspring.triggers.cron.schedule import CronSchedule
-from mainspring.triggers.words import every, join, ordinal
+from mainspring.triggers.words import DAY_NAMES, every, join, ordinal
 
 __all__ = ["describe_schedule"]
 
-_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS: Final = (
     *("", "January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -166,7 +165,7 @@ def _days_of_month(month: CronField, day: CronField, weekday: CronField, either:
     days = _values(day)
     names = [ordinal(number) for number in days]
     parts = [_even_days(days) or _ranges(names, days)] if days else []
-    parts += [f"{_POSITIONS[which]} {_DAYS[target]}" for which, target in day.positions]
+    parts += [f"{_POSITIONS[which]} {DAY_NAMES[target]}" for which, target in day.positions]
     if day.last_day:
         parts.append("last day")
     months = "every month" if _full(month) else _month_names(month)
@@ -175,7 +174,7 @@ def _days_of_month(month: CronField, day: CronField, weekday: CronField, either:
         return text
     if either:
         return f"{text} and {weekdays}"
-    return f"{text} (if it is a {join([_DAYS[number] for number in _values(weekday)], 'or')})"
+    return f"{text} (if it is a {join([DAY_NAMES[number] for number in _values(weekday)], 'or')})"
 
 
 def _even_days(days: list[int]) -> str | None:
@@ -201,11 +200,11 @@ def _every_weekday(weekday: CronField) -> str:
         return "every day"
     if numbers == _WEEKDAYS:
         return "every weekday"
-    return f"every {_ranges([_DAYS[number] for number in numbers], numbers)}"
+    return f"every {_ranges([DAY_NAMES[number] for number in numbers], numbers)}"
 
 
 def _on_weekdays(weekday: CronField) -> str:
     numbers = _values(weekday)
     if numbers in (_WEEKDAYS, _WEEKEND):
         return "on weekdays" if numbers == _WEEKDAYS else "at weekends"
-    return f"on {_ranges([f'{_DAYS[number]}s' for number in numbers], numbers)}"
+    return f"on {_ranges([f'{DAY_NAMES[number]}s' for number in numbers], numbers)}"

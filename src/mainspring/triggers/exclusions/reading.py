@@ -12,12 +12,13 @@ from typing import Any, Final
 from mainspring.core.instants import to_us
 from mainspring.errors import near
 from mainspring.triggers.exclusions.rules import MOST_EXCLUSIONS, Exclusions, Stretch, wall_of
+from mainspring.triggers.words import DAY_NAMES
 from mainspring.triggers.zones import day_number
 
 __all__ = ["exclusions_of"]
 
 FileReader = Callable[["str | PathLike[str]"], Exclusions]
-_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WEEKDAYS: Final = tuple(map(str.lower, DAY_NAMES))
 _GROUPS: Final = {"weekends": "sat,sun", "weekdays": "mon-fri"}
 _DAY_SECONDS: Final = 86_400
 _CLOCK: Final = r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d)?"

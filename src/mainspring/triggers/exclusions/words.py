@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import from_us
-from mainspring.triggers.words import join, wall_text
+from mainspring.triggers.words import DAY_NAMES, join, wall_text
 from mainspring.triggers.zones import date_of
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "texts"]
 
-_DAYS: Final = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
-_SHORT: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_SHORT: Final = tuple(name[:3] for name in DAY_NAMES)
 _DAY_SECONDS: Final = 86_400
 _MOST_SHOWN: Final = 3
 """Name at most this many exclusions of a kind; if there are more, give their number instead."""
@@ -73,7 +72,7 @@ def _weekly(exclusions: Exclusions) -> list[str]:
     if whole == {5, 6}:
         words.append("weekends")
     elif whole:
-        words.append(join([_DAYS[day] for day in sorted(whole)]))
+        words.append(join([f"{DAY_NAMES[day]}s" for day in sorted(whole)]))
     return words + [
         f"{'' if len(days) == 7 else _short_days(days) + ' '}{_clock(begin)}-{_clock(end)}"
         for (begin, end), days in sorted(windows.items())
