@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from mainspring.cli import main
 from mainspring.core.instants import SECOND
 from tests.cli.kit import KEY, LIMIT, Shop
+from tests.waiting import until
 
 SEND = "tests.cli.kit:send_mail"
 RESIZE = "tests.cli.kit:resize"
@@ -24,9 +25,10 @@ RESIZE = "tests.cli.kit:resize"
 
 @contextmanager
 def working(shop: Shop) -> Iterator[None]:
-    """Have the shop's runs executed."""
+    """Have the shop's runs executed, by a node that the store knows already."""
     shop.app.start(work=True, schedule=False)
     try:
+        until(shop.app.nodes)
         yield
     finally:
         shop.app.stop()
