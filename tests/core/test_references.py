@@ -114,6 +114,23 @@ def test_a_wrong_reference_says_what_is_wrong(ref: str, error: type[Exception], 
         ref_to_obj(ref)
 
 
+def test_a_reference_leads_to_what_the_module_holds_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ModuleType("shop_of_today"), ModuleType("shop_of_today")
+    first.__dict__["sell"], second.__dict__["sell"] = len, max
+    monkeypatch.setitem(sys.modules, "shop_of_today", first)
+    assert [ref_to_obj("shop_of_today:sell") for _ in range(2)] == [len, len]
+    monkeypatch.setattr(first, "sell", min)
+    assert ref_to_obj("shop_of_today:sell") is min
+    monkeypatch.setitem(sys.modules, "shop_of_today", second)
+    assert [ref_to_obj("shop_of_today:sell") for _ in range(2)] == [max, max]
+    monkeypatch.delattr(second, "sell")
+    with pytest.raises(LookupError, match="leads nowhere"):
+        ref_to_obj("shop_of_today:sell")
+    monkeypatch.delitem(sys.modules, "shop_of_today")
+    with pytest.raises(LookupError, match="cannot import"):
+        ref_to_obj("shop_of_today:sell")
+
+
 def test_only_text_is_looked_up() -> None:
     assert maybe_ref(plain) is plain
     assert maybe_ref("math:copysign") is math.copysign

@@ -26,6 +26,10 @@ __all__ = [
     "variable_of",
 ]
 
+MOST_IMPORTED: Final = 1000
+_imported: Final[dict[str, tuple[str, Any, str]]] = {}
+"""Where references have led: the name of the module, the module, and the name in it."""
+
 SHOWN_DEFAULT_CHARS: Final = 40
 """The longest default of a parameter that messages show."""
 
@@ -122,11 +126,15 @@ def ref_to_obj(ref: str) -> Any:
     """Import the object that `package.module:qualified.name` names."""
     if not isinstance(ref, str):
         raise TypeError(f"a reference is text, not {type(ref).__name__}")
+    if ref in _imported:  # a scheduler looks up the function of each run, and the import system would be most of that
+        module_name, module, name = _imported[ref]
+        if sys.modules.get(module_name) is module and hasattr(module, name):
+            return getattr(module, name)
     module_name, colon, path = ref.partition(":")
     if not colon or not module_name or not path:
         raise CallableReferenceError(f"{ref!r} is not a reference; write it as 'package.module:name'")
     try:
-        obj: Any = _module(module_name)
+        module = obj = _module(module_name)
     except ImportError as error:
         raise LookupError(f"cannot import {module_name!r} of the reference {ref!r}: {error}") from error
     for part in path.split("."):
@@ -135,6 +143,10 @@ def ref_to_obj(ref: str) -> Any:
         except AttributeError:
             hint = near(part, [name for name in dir(obj) if not name.startswith("_")])
             raise LookupError(f"{ref!r} leads nowhere: {part!r} is not in {_shown(obj)}{hint}") from None
+    if "." not in path:
+        if len(_imported) >= MOST_IMPORTED:
+            _imported.clear()
+        _imported[ref] = getattr(module, "__name__", module_name), module, path
     return obj
 
 

@@ -180,8 +180,11 @@ class RecordPacker:
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def run_row(self, run: Run) -> RunRow:
-        """Pack a run; a fired run carries its job's frame unchanged."""
+    def run_row(self, run: Run, *, fired: bool = False) -> RunRow:
+        """Pack a run; the run of a job carries its job's frame unchanged.
+
+        Keep the start of a run that is claimed as it is fired out of its state, because it may have to wait.
+        """
         frame, policy, task, lane = run.call.frame, run.policy, run.call.func, run.lane
         if frame is None:
             data = call_to_data(run.call, policy, run.id)
@@ -198,14 +201,14 @@ class RecordPacker:
         keep = _KEEP_US if policy.retention is None else int(policy.retention * SECOND) | 1
         # Pass the fields by position, here and in `run`: thirty keyword arguments would take longer than signing.
         return RunRow(
-            run.id, frame, self._state(run, lane, frame if run.moved else None), run.queue, run.status._value_,
-            run.run_at, run.created_at, keep, lane, run.priority, run.attempt, run.token, run.node, run.lease_until,
-            None, run.finished_at, live, owner, run.job_id, run.group, run.unique, run.cancelling, run.after, run.waits,
-            run.followed, run.refused, run.gate, run.gate_spec, _searchable(task) if isinstance(task, str) else None,
-            _searchable(run.call.name),
+            run.id, frame, self._state(run, lane, frame if run.moved else None, None if fired else run.started_at),
+            run.queue, run.status._value_, run.run_at, run.created_at, keep, lane, run.priority, run.attempt, run.token,
+            run.node, run.lease_until, run.started_at if fired else None, run.finished_at, live, owner, run.job_id,
+            run.group, run.unique, run.cancelling, run.after, run.waits, run.followed, run.refused, run.gate,
+            run.gate_spec, _searchable(task) if isinstance(task, str) else None, _searchable(run.call.name),
         )  # fmt: skip
 
-    def _state(self, run: Run, lane: str, call: bytes | None) -> bytes:
+    def _state(self, run: Run, lane: str, call: bytes | None, started_at: int | None) -> bytes:
         """Pack the state that only the core reads; return empty bytes if there is none."""
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # a lone surrogate in the user's text must not stop the settle
@@ -219,7 +222,7 @@ class RecordPacker:
         executor = None if lane != run.queue else run.executor  # any other lane names the executor
         packed = _encode(
             _RunState(
-                executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
+                executor, run.fire_time, run.start_by, started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, result, frame, None, run.key, run.retried,
                 run.earlier_starts, run.copied_from, call, run.after, run.delay,
             )

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.insight.acts import KEEP_ACTS_US, Act, act_id
@@ -138,24 +137,17 @@ class RecordStore(RowStore):
 
     def _fire_row(self, step: Firing) -> FireRow:
         pack = self._packer.run_row
-        runs = [pack(run) if run.started_at is None else self._started_row(run) for run in step.runs]
         return FireRow(
             step.job_id,
             step.version,
             step.next_at,
             step.next_nominal,
             None if step.miss is None else msgspec.json.encode(step.miss).decode(),
-            runs,
+            [pack(run, fired=True) for run in step.runs],
             list(map(pack, step.missed)),
             step.unscheduled,
             None if step.job is None else self._packer.job_row(step.job).frame,
         )
-
-    def _started_row(self, run: Run) -> RunRow:
-        """Pack a run that is claimed as it is fired; keep its start out of its state, because it may have to wait."""
-        row = self._packer.run_row(replace(run, started_at=None))
-        row.claimed_at = run.started_at
-        return row
 
     def _restore_job(self, row: JobRow) -> Job | None:
         try:

@@ -299,6 +299,8 @@ def _restored_broken(packed: bytes) -> tuple[str, str, int]:
 
 def _inserted(step: FireRow, answer: bytes, waiting: list[str]) -> tuple[str, ...] | None:
     """Return the ids of a step's new runs, None if it was lost; note those that were not leased."""
+    if answer == b"1" and len(step.runs) == 1:  # as most are
+        return (step.runs[0].id,)
     if answer == b"-":
         return None
     if b"2" in answer:

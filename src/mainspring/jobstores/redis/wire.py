@@ -102,9 +102,14 @@ def new_run(row: RunRow) -> list[Any]:
             more["live"] = raw(row.live)
         if row.after:
             more["after"] = _after(row)
-        for name in ("group", "unique", "token", "gate"):
-            if (value := getattr(row, name)) is not None:
-                more[name] = value
+        if row.token is not None:
+            more["token"] = row.token
+        if row.group is not None:
+            more["group"] = row.group
+        if row.unique is not None:
+            more["unique"] = row.unique
+        if row.gate is not None:
+            more["gate"] = row.gate
         plain.append(more)
     return plain
 
@@ -140,11 +145,11 @@ def _fields(row: RunRow, incarnation: str | None) -> list[Any]:
         fields += ("k", row.token)
     if row.node is not None:
         fields += ("h", row.node)
-    common = len(fields)
     if row.job_id is not None:
         fields += ("job", row.job_id)
     if incarnation is not None:
         fields += ("incarnation", incarnation)
+    common = len(fields)
     if row.group is not None:
         fields += ("group", row.group)
     if row.unique is not None:
@@ -157,6 +162,8 @@ def _fields(row: RunRow, incarnation: str | None) -> list[Any]:
         fields += ("n", row.gate_spec)
     if row.after or len(fields) > common:
         fields += ("more", "1")
+    elif row.job_id is not None:
+        fields += ("more", "j")
     return fields
 
 

@@ -66,20 +66,19 @@ local function take(step)
   if taken_before[id] then write() end -- the same job twice in a batch
   taken_before[id] = true
   note(hdels, hidden, id)
-  local answer, sum = {}, unfinished_of(state)
+  local answer, sum, incarnation = {}, unfinished_of(state), incarnation_of(state)
   for i, run in ipairs(step[5]) do
-    local waits = has_to_wait(run)
-    local new, more = insert(run, until_), run[MORE]
+    local waits, more = has_to_wait(run), run[MORE]
+    local counts = more and more.job == id and more.incarnation == incarnation
+    if counts then more.incarnation = nil end -- counted here, and written with the state
+    local new = insert(run, until_)
     answer[i] = not new and '0' or waits and '2' or '1'
-    if new and more and more.job == id and more.incarnation == incarnation_of(state) then
-      owed[more.incarnation .. id] = nil -- written with the state
-      sum = sum + 1
-    end
+    if new and counts then sum = sum + 1 end
   end
   for _, run in ipairs(step[6]) do record_missed(run) end
   if next_at or unscheduled then
     taken = taken + 1
-    state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
+    state = next_version() .. incarnation .. step[4] .. string.format('%09d', sum) .. step[7]
     state_of[id] = state
     note(hsets, job_states, id, state)
     if next_at then note(zadds, times, next_at, id) elseif at then note(zrems, times, id) end

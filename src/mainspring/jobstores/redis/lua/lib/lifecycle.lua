@@ -51,11 +51,13 @@ local function write_new(run, until_)
     place = file_ended(id, status, created, more.keep)
   end
   known[id] = true
-  call('HSET', runs .. id, 's', status, 'q', lane, 'm', run[NUMBERS], 'p', place)
   note(hsets, calls, id, run[CALL])
   note(zadds, created_, '0', aged)
-  if more then
-    call('HSET', runs .. id, 'd', keep_state(id, more.state), unpack(more.fields))
+  if not more then
+    call('HSET', runs .. id, 's', status, 'q', lane, 'm', run[NUMBERS], 'p', place)
+  else
+    local state = keep_state(id, more.state)
+    call('HSET', runs .. id, 's', status, 'q', lane, 'm', run[NUMBERS], 'p', place, 'd', state, unpack(more.fields))
     if more.live then note(hsets, lives, id, more.live) end
     if more.job then note(zadds, by_job, more.sum, aged) end
     if more.group then note(zadds, prefix .. 'g:' .. more.group, '0', aged) end

@@ -12,7 +12,7 @@
 --   p     place. A pending run has its place in its lane: 6 digits of priority, 18 of run time, 20 of order, and a last
 --         digit that is 1 if a claim has to read more than s, a and m. A running run may keep it. The place of an ended
 --         run is the part after `e:` in the name of its set.
---   more  1 if the run may have one of the following fields, which few runs have:
+--   more  1 if the run may have one of the following fields, which few runs have; 'j' if it has only the first two:
 --   job, incarnation
 --         the job that it is a run of; the incarnation that counts it as unfinished (16 digits)
 --   group, unique
@@ -65,7 +65,10 @@ local function load_run(id, located)
   local status, lane = read[1], read[2]
   if not lane or not FINAL[status] and not UNFINISHED[status] then return false end
   local run = { status = status, lane = lane, token = read[3] }
-  if read[4] then
+  if read[4] == 'j' then
+    local owner = call('HMGET', runs .. id, 'job', 'incarnation')
+    run.job, run.incarnation, run.followed = owner[1], owner[1] and owner[2], 0
+  elseif read[4] then
     local rare = call('HMGET', runs .. id, 'job', 'incarnation', 'group', 'unique', 'cancelling', 'w', 'f', 'x', 'g')
     run.job, run.incarnation, run.group, run.unique = rare[1], rare[1] and rare[2], rare[3], rare[4] ~= '' and rare[4]
     run.cancelling = rare[5] == '1'
