@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -68,6 +67,7 @@ class Workplace:
         self.worker_name: str | None = None
         """The name of this worker process; None in any other process."""
         self._found: dict[str, ResolvedFunction] = {}
+        self._paths: list[str | None] = []
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
@@ -182,10 +182,13 @@ class Workplace:
             self._app.wrapped(func), iscoroutinefunction_partial(func), portable, is_importable=True
         )
 
-    @cached_property
+    @property
     def _path(self) -> str | None:
         """The place from which a child process can import the app, as `module:variable`."""
-        return variable_of(self._app)
+        # Not functools.cached_property: before Python 3.12 it has a lock, and a forked child would wait for its owner.
+        if not self._paths:
+            self._paths.append(variable_of(self._app))
+        return self._paths[0]
 
     def _is_importable(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""
