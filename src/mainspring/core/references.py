@@ -28,7 +28,7 @@ __all__ = [
 
 MOST_IMPORTED: Final = 1000
 _imported: Final[dict[str, tuple[str, Any, str]]] = {}
-"""Where references have led: the name of the module, the module, and the name in it."""
+"""The place to which each reference led: the name of the module, the module, and the name in it."""
 
 SHOWN_DEFAULT_CHARS: Final = 40
 """The longest default of a parameter that messages show."""

@@ -16,7 +16,7 @@ from mainspring.jobstores.memory import MemoryJobStore
 __all__ = ["LegacyJobStore"]
 
 REPEAT_SECONDS: Final = 2.0
-"""Repeat a write that the user's store did not take after this many seconds."""
+"""If the user's store did not take a write, repeat it after this many seconds."""
 
 log = logging.getLogger("mainspring.jobstores")
 

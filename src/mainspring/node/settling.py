@@ -33,7 +33,7 @@ MOST_OUTCOMES: Final = 1000
 MOST_SUCCESSORS: Final = 2000
 """Add no more ended runs to a call when about this many other runs come after them."""
 LAPSED_PAGE_RUNS: Final = 1000
-"""Check this many runs whose leases are over for those that were taken by hand."""
+"""Look at this many runs whose leases are over, to find those that were taken by hand."""
 REASONS_REMEMBERED: Final = 10_000
 """Forget all remembered reasons when there are more than this."""
 ACTS_LOOKED_AT: Final = 5

@@ -49,7 +49,7 @@ class RunAdding(EdgeChanges):
             there = self.records.get([row.id for row in keyed])
             wanted = [row for row in keyed if row.id not in there]
             holders = self.records.holders([str(row.unique) for row in wanted])
-            # A holder that has ended since has kept the run out all the same: add that run again.
+            # If a holder has ended since then, its run was kept out for nothing: add that run again.
             answers |= {row.id: holders.get(str(row.unique), row.id) for row in wanted}
             again = [row for row in wanted if str(row.unique) not in holders]
             if again:
